@@ -1,0 +1,155 @@
+"""One thread that runs functions in order, for work that must not run on an event loop.
+
+Results go back in batches: the loop is woken once for all results that are ready by the time it looks, which costs
+about half of `loop.run_in_executor` per step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class WorkThread:
+    """A thread with a queue. Functions run one at a time in the order they were handed in, delayed ones when due.
+
+    Usable from any thread and from several event loops at once.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._delayed: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._mailboxes: dict[asyncio.AbstractEventLoop, _Mailbox] = {}
+        # A daemon: a function that hangs on a dead disk must not keep the process from ending.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Run `function(*args)` in the thread and return or raise what it did.
+
+        Cancelling the waiter does not cancel the function. Raises RuntimeError when the thread is closed.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        mailbox = self._mailbox(loop)
+
+        def job() -> None:
+            try:
+                result = function(*args)
+            except BaseException as error:
+                mailbox.put(future, None, error)
+            else:
+                mailbox.put(future, result, None)
+
+        self._enqueue(job)
+        return await future
+
+    def post(self, function: Callable[..., object], *args: Any) -> None:
+        """Run `function(*args)` in the thread and forget it; what it raises is logged."""
+        self._enqueue(lambda: _run_logged(function, args))
+
+    def post_after(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
+        """Like `post`, not before `seconds` have passed; dropped when the thread closes first."""
+        due = time.monotonic() + seconds
+        with self._wake:
+            self._refuse_when_closing()
+            heapq.heappush(self._delayed, (due, next(self._order), lambda: _run_logged(function, args)))
+            self._wake.notify()
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Take no more work, finish what is queued and join. False when that took longer than `timeout` seconds."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _enqueue(self, job: Callable[[], None]) -> None:
+        with self._wake:
+            self._refuse_when_closing()
+            self._jobs.append(job)
+            self._wake.notify()
+
+    def _refuse_when_closing(self) -> None:
+        if self._closing:
+            raise RuntimeError(f"the work thread {self._thread.name!r} is closed")
+
+    def _mailbox(self, loop: asyncio.AbstractEventLoop) -> _Mailbox:
+        mailbox = self._mailboxes.get(loop)
+        if mailbox is None:
+            for ended in [known for known in self._mailboxes if known.is_closed()]:
+                del self._mailboxes[ended]
+            mailbox = self._mailboxes[loop] = _Mailbox(loop)
+        return mailbox
+
+    def _work(self) -> None:
+        while (job := self._next_job()) is not None:
+            job()
+            # Not kept while waiting: its arguments can be a record of many megabytes.
+            del job
+
+    def _next_job(self) -> Callable[[], None] | None:
+        with self._wake:
+            while True:
+                if self._delayed and not self._closing and self._delayed[0][0] <= time.monotonic():
+                    return heapq.heappop(self._delayed)[2]
+                if self._jobs:
+                    return self._jobs.popleft()
+                if self._closing:
+                    return None
+                self._wake.wait(self._delayed[0][0] - time.monotonic() if self._delayed else None)
+
+
+class _Mailbox:
+    """Finished results on their way to one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ready: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._called = False
+
+    def put(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._ready.append((future, result, error))
+        # `_deliver` clears the mark before it empties the deque, so what is appended while the mark is set is seen.
+        if not self._called:
+            self._called = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                self._ready.clear()  # the loop is closed: nobody waits any more
+
+    def _deliver(self) -> None:
+        self._called = False
+        while self._ready:
+            future, result, error = self._ready.popleft()
+            if future.done():
+                if error is not None:
+                    log.error("work whose waiter is gone failed", exc_info=error)
+            elif error is None:
+                future.set_result(result)
+            elif isinstance(error, StopIteration):
+                # A future refuses StopIteration, and the waiter would hang.
+                future.set_exception(RuntimeError("the function raised StopIteration"))
+            else:
+                future.set_exception(error)
+
+
+def _run_logged(function: Callable[..., object], args: tuple[Any, ...]) -> None:
+    try:
+        function(*args)
+    except BaseException:
+        log.exception("posted work failed")
