@@ -1,0 +1,265 @@
+"""The account of calls: every call that begins ends in exactly one state, whatever the disk, the agent or a task does.
+
+Nothing is sent to an engine before `Ledger.begin` returned, and no tail goes to an agent before `OpenCall.commit` did.
+A mark the store refuses is tried again until it is written; until then the call counts as open.
+All states change in one thread, in the order in which they were asked for, so a cancelled waiter leaves none half done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from switchyard_py.store import CallIntent, Filesystem, State, Writer
+from switchyard_py.worker import WorkThread
+
+__all__ = ["Counters", "Ledger", "OpenCall", "Outcome", "StoreUnavailable"]
+
+log = logging.getLogger(__name__)
+
+
+class StoreUnavailable(Exception):
+    """The store can neither keep a call nor a mark of it; the agent must be told of an error. `str()` says why."""
+
+
+class Outcome(enum.Enum):
+    """What became of a call whose agent may now get its tail."""
+
+    COMMITTED = "committed"
+    LOST = "lost"
+    """The store refused the record and keeps a mark in its place."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Calls of this process. begun = open + committed + undelivered + lost + failed; `refused` ones never began."""
+
+    begun: int = 0
+    open: int = 0
+    committed: int = 0
+    undelivered: int = 0
+    lost: int = 0
+    failed: int = 0
+    refused: int = 0
+
+
+class Ledger:
+    """One writer of a directory, with a thread of its own. Open it once per process."""
+
+    def __init__(self, writer: Writer, *, retry_seconds: float = 1.0) -> None:
+        self.writer = writer
+        self.counters = Counters()
+        self._retry_seconds = retry_seconds
+        self._thread = WorkThread("ledger")
+        self._unwritten: dict[str, Callable[[], None]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        retry_seconds: float = 1.0,
+        filesystem: Filesystem | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> Ledger:
+        """Make the directory when it is missing and sign in as a writer. Raises OSError.
+
+        `clock` gives nanoseconds since 1970; marks the store refuses are tried again every `retry_seconds`.
+        """
+        return cls(Writer(directory, filesystem=filesystem, clock=clock), retry_seconds=retry_seconds)
+
+    @property
+    def unwritten(self) -> int:
+        """Marks the store has refused so far and that are being tried again."""
+        return len(self._unwritten)
+
+    async def begin(self, intent: CallIntent) -> OpenCall:
+        """Put the intent of a call on disk. Raises StoreUnavailable when that fails: nothing may be sent then.
+
+        Raises ValueError for an intent that no store could keep (an empty session id, lone surrogates).
+        """
+        call = OpenCall(self, intent)
+        try:
+            await self._thread.run(call._begin)
+        except asyncio.CancelledError:
+            # The intent may be on disk by now, and nobody is left who could end the call.
+            self._thread.post(call._fail, "cancelled before anything was sent", None)
+            raise
+        return call
+
+    async def close(self, within: float = 5.0) -> bool:
+        """Try pending marks once more, sign out and end the thread.
+
+        False when the disk did not answer within that many seconds. Calls still open count as abandoned afterwards.
+        """
+        try:
+            await asyncio.wait_for(self._thread.run(self._sign_out), within)
+        except TimeoutError:
+            within = 0.0  # the thread hangs in the disk; it ends with the process
+        return self._thread.close(within)
+
+    # What follows runs in the thread.
+
+    def _sign_out(self) -> None:
+        self._write_again()
+        for uuid in self._unwritten:
+            log.error("the state of call %s could not be written before the end", uuid)
+        self.writer.close()
+
+    def _write_until_written(self, uuid: str, mark: Callable[[], None]) -> None:
+        try:
+            mark()
+        except OSError as error:
+            log.error("the state of call %s cannot be written, trying again until it can: %s", uuid, error)
+            if not self._unwritten:
+                self._thread.post_after(self._retry_seconds, self._retry)
+            self._unwritten[uuid] = mark
+
+    def _retry(self) -> None:
+        self._write_again()
+        if self._unwritten:
+            self._thread.post_after(self._retry_seconds, self._retry)
+
+    def _write_again(self) -> None:
+        for uuid, mark in list(self._unwritten.items()):
+            try:
+                mark()
+            except OSError as error:
+                log.debug("the state of call %s still cannot be written: %s", uuid, error)
+            else:
+                del self._unwritten[uuid]
+
+
+class OpenCall:
+    """A call that has begun. It is ended by exactly one of `commit`, `undelivered`, `fail` and `abandon_to_failed`,
+    except that `undelivered` may follow `commit`. Anything else raises RuntimeError."""
+
+    def __init__(self, ledger: Ledger, intent: CallIntent) -> None:
+        """Made by `Ledger.begin`."""
+        self.intent = intent
+        self.ended = False
+        """Whether one of the ending methods was called; useful in a `finally`."""
+        self._may_withdraw = True
+        self._ledger = ledger
+        self._state: State | None = None  # on disk; belongs to the ledger's thread
+        self._failing = False
+
+    @property
+    def uuid(self) -> str:
+        """The name of the call: UUIDv7, sorts in call order within its session."""
+        return self.intent.uuid
+
+    async def commit(self, record: bytes) -> Outcome:
+        """Keep the record; the tail may go to the agent when this returns.
+
+        Raises StoreUnavailable when not even the loss could be marked: the agent must get an error, and the ledger
+        marks the call as failed as soon as it can.
+        """
+        self._end()
+        try:
+            return await self._ledger._thread.run(self._commit, record)
+        except StoreUnavailable:
+            self._may_withdraw = False
+            raise
+
+    async def undelivered(self, record: bytes) -> None:
+        """A disconnect was seen before the tail went out, before or after the commit. Store trouble never raises."""
+        if not self._may_withdraw:
+            raise RuntimeError(f"call {self.uuid} has ended already")
+        self.ended = True
+        self._may_withdraw = False
+        await self._ledger._thread.run(self._withdraw, record)
+
+    async def fail(self, reason: str, seen: bytes | None) -> None:
+        """The agent is told of an error or is gone. `seen`: what the engine sent so far, as a partial record.
+
+        Store trouble never raises.
+        """
+        self._end()
+        self._may_withdraw = False
+        await self._ledger._thread.run(self._fail, reason, seen)
+
+    def abandon_to_failed(self, reason: str, seen: bytes | None = None) -> None:
+        """Like `fail` without waiting, for a task that is being cancelled."""
+        self._end()
+        self._may_withdraw = False
+        self._ledger._thread.post(self._fail, reason, seen)
+
+    def _end(self) -> None:
+        if self.ended:
+            raise RuntimeError(f"call {self.uuid} has ended already")
+        self.ended = True
+
+    # What follows runs in the ledger's thread.
+
+    def _begin(self) -> None:
+        try:
+            self.intent = self._ledger.writer.begin(self.intent)
+        except OSError as error:
+            self._ledger.counters.refused += 1
+            log.error("the store cannot begin a call: %s", error)
+            raise StoreUnavailable(
+                f"the store cannot begin a call: {error.strerror or 'input/output error'}"
+            ) from error
+        self._ledger.counters.begun += 1
+        self._ledger.counters.open += 1
+        self._state = State.OPEN
+
+    def _commit(self, record: bytes) -> Outcome:
+        writer = self._ledger.writer
+        try:
+            writer.commit(self.intent, record)
+        except OSError as refusal:
+            reason = f"the store refused the record: {refusal.strerror or 'input/output error'}"
+            log.error("the store refused the record of call %s: %s", self.uuid, refusal)
+            try:
+                writer.lose(self.intent)
+            except OSError as error:
+                self._fail(reason, record)
+                raise StoreUnavailable(reason) from error
+            self._enter(State.LOST)
+            return Outcome.LOST
+        self._enter(State.COMMITTED)
+        return Outcome.COMMITTED
+
+    def _withdraw(self, record: bytes) -> None:
+        if self._state is None or self._failing:
+            return
+        previous = self._state
+        if previous is State.COMMITTED:
+            self._ledger._write_until_written(self.uuid, lambda: self._store_undelivered(record, previous))
+            return
+        try:
+            self._store_undelivered(record, previous)
+        except OSError as refusal:
+            # Nobody got the answer, so the call is failed and not lost.
+            reason = f"undelivered, and the store refused the record: {refusal.strerror or 'input/output error'}"
+            self._fail(reason, record)
+
+    def _store_undelivered(self, record: bytes, previous: State) -> None:
+        self._ledger.writer.withdraw(self.intent, record, previous)
+        self._enter(State.UNDELIVERED)
+
+    def _fail(self, reason: str, seen: bytes | None) -> None:
+        if self._state is None:
+            return  # it never began
+        self._failing = True
+        self._ledger._write_until_written(self.uuid, lambda: self._store_failed(reason, seen))
+
+    def _store_failed(self, reason: str, seen: bytes | None) -> None:
+        assert self._state is not None
+        self._ledger.writer.fail(self.intent, reason, seen, self._state)
+        self._enter(State.FAILED)
+
+    def _enter(self, state: State) -> None:
+        assert self._state is not None
+        counters = self._ledger.counters
+        for counted, step in ((self._state, -1), (state, 1)):
+            name = counted.name.lower()
+            setattr(counters, name, getattr(counters, name) + step)
+        self._state = state

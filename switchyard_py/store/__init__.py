@@ -1,0 +1,19 @@
+"""Records on disk: one directory a session, one file a call, and the file's suffix is the state of the call."""
+
+from switchyard_py.store.filesystem import Filesystem
+from switchyard_py.store.intent import CallIntent
+from switchyard_py.store.names import State
+from switchyard_py.store.reader import CompletionsPage, SessionReader, SessionSummary
+from switchyard_py.store.records import Fault
+from switchyard_py.store.writer import Writer
+
+__all__ = [
+    "CallIntent",
+    "CompletionsPage",
+    "Fault",
+    "Filesystem",
+    "SessionReader",
+    "SessionSummary",
+    "State",
+    "Writer",
+]
