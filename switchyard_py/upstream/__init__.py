@@ -1,0 +1,29 @@
+"""The HTTP client seam towards engines, and the reader of their event streams."""
+
+from switchyard_py.upstream.client import AiohttpUpstream, Reply, Upstream, UpstreamRequest
+from switchyard_py.upstream.errors import (
+    BodyTooLarge,
+    BrokenReply,
+    EventTooLarge,
+    NotConnected,
+    SentNoReply,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from switchyard_py.upstream.sse import SSEEvent, SSEReader
+
+__all__ = [
+    "AiohttpUpstream",
+    "BodyTooLarge",
+    "BrokenReply",
+    "EventTooLarge",
+    "NotConnected",
+    "Reply",
+    "SSEEvent",
+    "SSEReader",
+    "SentNoReply",
+    "Upstream",
+    "UpstreamError",
+    "UpstreamRequest",
+    "UpstreamTimeout",
+]

@@ -1,0 +1,350 @@
+"""The one way to an engine: a small protocol of ours, and aiohttp under it.
+
+Invariants: nothing is sent twice, except once, counted, when a connection that had carried an earlier exchange ends
+without one byte of reply (it was closed just as the request went out). Whoever stops waiting, by cancelling or by
+`close()`, drops the connection, and the engine stops generating.
+"""
+
+import asyncio
+import io
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from weakref import WeakSet
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
+
+from switchyard_py.upstream.connection import EngineConnection, Exchange, current_exchange
+from switchyard_py.upstream.errors import (
+    BodyTooLarge,
+    BrokenReply,
+    NotConnected,
+    SentNoReply,
+    TimeoutName,
+    UpstreamError,
+    UpstreamTimeout,
+)
+
+# vLLM closes idle connections after 5 s: stay under it.
+IDLE_CONNECTION_SECONDS = 4.0
+# Reading pauses when twice this many bytes wait for a slow reader.
+READ_BUFFER_BYTES = 256 * 1024
+MAX_REPLY_HEAD_BYTES = 64 * 1024
+MAX_REPLY_HEADERS = 1000
+# aiohttp warns about longer bytes, which block the loop; a file object it sends in slices.
+MAX_UNSLICED_BODY_BYTES = 1024 * 1024
+
+_AIOHTTP_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """One request. `headers` go out as given; only Host and Content-Length are added.
+
+    Credentials in the URL become Basic authorization unless a header brings its own.
+    Timeouts are seconds, None is none: `connect_timeout` until the connection stands (name look-up and TLS included),
+    `first_byte_timeout` from there until the reply's head is complete (sending the body included), `idle_timeout`
+    while waiting for the next bytes of the body, `total_timeout` from `send` to the end of the body.
+    """
+
+    method: str
+    url: str
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes | None = None
+    connect_timeout: float | None = None
+    first_byte_timeout: float | None = None
+    idle_timeout: float | None = None
+    total_timeout: float | None = None
+
+
+class Reply(Protocol):
+    """A reply whose head has arrived. Read it to its end, once, with `read` or `chunks`, or `close` it."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Case-insensitive; the first value of a repeated header."""
+
+    @property
+    def reused(self) -> bool:
+        """Whether the connection had carried an earlier exchange."""
+
+    async def read(self, limit: int) -> bytes:
+        """Return the whole body. Raises BodyTooLarge beyond `limit` bytes, BrokenReply, UpstreamTimeout."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives. Raises BrokenReply, after all that arrived before, and UpstreamTimeout."""
+
+    def close(self) -> None:
+        """Drop the connection at once unless the body was read to its end. A pending read raises BrokenReply."""
+
+
+class Upstream(Protocol):
+    """Sends requests to engines."""
+
+    async def send(self, request: UpstreamRequest) -> Reply:
+        """Send and return when the reply's head is there, whatever its status; redirects are not followed.
+
+        Raises NotConnected, SentNoReply, BrokenReply, UpstreamTimeout; ValueError when a header holds a line break.
+        """
+
+    async def close(self) -> None:
+        """Close all connections; replies still being read break."""
+
+
+class AiohttpUpstream:
+    """The Upstream in use. Construct it inside the running loop; `resent` counts requests sent a second time."""
+
+    def __init__(self, *, idle_connection_seconds: float = IDLE_CONNECTION_SECONDS) -> None:
+        self.resent = 0
+        self._loop = asyncio.get_running_loop()
+        self._connections: WeakSet[EngineConnection] = WeakSet()
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=idle_connection_seconds)
+        connector._factory = self._new_connection  # type: ignore[assignment]
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(),
+            auto_decompress=False,
+            trust_env=False,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            read_bufsize=READ_BUFFER_BYTES,
+            max_line_size=MAX_REPLY_HEAD_BYTES,
+            max_field_size=MAX_REPLY_HEAD_BYTES,
+            max_headers=MAX_REPLY_HEADERS,
+        )
+        # aiohttp repeats GET, PUT and the like on its own; here every repetition is counted. It has no public switch.
+        self._session._retry_connection = False
+
+    async def send(self, request: UpstreamRequest) -> Reply:
+        url = _url(request)
+        deadline = _after(self._loop.time(), request.total_timeout)
+        try:
+            return await self._attempt(request, url, deadline)
+        except SentNoReply as error:
+            if not error.reused:
+                raise
+            first_failure = error
+        # The engine closed one idle connection; the others of that time are no better.
+        for connection in list(self._connections):
+            if connection.idle:
+                connection.abort()
+        try:
+            return await self._attempt(request, url, deadline, again=True)
+        except UpstreamError as error:
+            if isinstance(error, NotConnected) or (isinstance(error, UpstreamTimeout) and error.which == "connect"):
+                # True of the second attempt only; the caller must not take it for "nothing was sent".
+                raise first_failure from error
+            raise
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def _new_connection(self) -> EngineConnection:
+        connection = EngineConnection(self._loop)
+        self._connections.add(connection)
+        return connection
+
+    async def _attempt(
+        self, request: UpstreamRequest, url: URL, deadline: float | None, again: bool = False
+    ) -> "_AiohttpReply":
+        now = self._loop.time
+        origin = _origin(url)
+
+        def taken() -> None:
+            self.resent += again
+            limit.reschedule(_earlier(_after(now(), request.first_byte_timeout), deadline))
+
+        exchange = Exchange(taken)
+        token = current_exchange.set(exchange)
+        try:
+            async with asyncio.timeout_at(_earlier(_after(now(), request.connect_timeout), deadline)) as limit:
+                response = await self._session.request(
+                    request.method,
+                    url,
+                    headers=request.headers,
+                    data=_payload(request.body),
+                    allow_redirects=False,
+                )
+        except _AIOHTTP_ERRORS as error:
+            exchange.abort()
+            if limit.expired():
+                before_total: TimeoutName = "connect" if exchange.connection is None else "first_byte"
+                raise _expired("total" if limit.when() == deadline else before_total, request, origin) from None
+            # Without the cause: tracebacks of it show URLs and headers.
+            raise _send_failure(error, exchange, origin) from None
+        except BaseException:
+            exchange.abort()
+            raise
+        finally:
+            current_exchange.reset(token)
+        return _AiohttpReply(response, exchange, origin, request, deadline)
+
+
+class _AiohttpReply:
+    """The Reply of AiohttpUpstream."""
+
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        exchange: Exchange,
+        origin: str,
+        request: UpstreamRequest,
+        deadline: float | None,
+    ) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.reused = exchange.reused
+        self._response = response
+        self._exchange = exchange
+        self._origin = origin
+        self._request = request
+        self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        self._waiting_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: UpstreamError | None = None
+        self._ended = False
+        response.content.on_eof(exchange.over)
+        self._watch()
+
+    async def read(self, limit: int) -> bytes:
+        declared = self._response.content_length
+        pieces: list[bytes] = []
+        size = declared if declared is not None and declared > limit else 0
+        while size <= limit and (piece := await self._piece()):
+            pieces.append(piece)
+            size += len(piece)
+        if size > limit:
+            self.close()
+            raise BodyTooLarge(limit)
+        return b"".join(pieces)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            while piece := await self._piece():
+                yield piece
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if not self._ended:
+            self._fail(BrokenReply(f"the reply of {self._origin} was closed before its end"))
+
+    async def _piece(self) -> bytes:
+        """Return what has arrived, waiting for some; b"" at the end of the body."""
+        if self._failure is not None:
+            raise self._failure
+        content = self._response.content
+        self._waiting_since = self._loop.time()
+        try:
+            piece = await content.readany()
+        except _AIOHTTP_ERRORS as error:
+            failure = self._fail(BrokenReply(f"{self._origin} broke off its reply: {_reason(error)}"))
+            # readany() raises before it hands out what arrived earlier: the engine's own error event, say.
+            if piece := content._read_nowait(-1):
+                return piece
+            raise failure from None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._waiting_since = None
+        if not piece:
+            self._ended = True
+            self._stop_watch()
+        return piece
+
+    def _fail(self, failure: UpstreamError) -> UpstreamError:
+        """Drop the connection and wake a pending read. The first failure stays the one that reads raise."""
+        if self._failure is None:
+            self._failure = failure
+            self._stop_watch()
+            self._exchange.abort()
+            self._response.content.set_exception(failure)
+            self._response.close()
+        return self._failure
+
+    def _watch(self) -> None:
+        """Enforce the idle and the total timeout with one timer a reply, not one a chunk."""
+        now = self._loop.time()
+        if self._deadline is not None and now >= self._deadline:
+            self._fail(_expired("total", self._request, self._origin))
+            return
+        silent_until = _after(now if self._waiting_since is None else self._waiting_since, self._request.idle_timeout)
+        if silent_until is not None and now >= silent_until:
+            self._fail(_expired("idle", self._request, self._origin))
+            return
+        due = _earlier(silent_until, self._deadline)
+        if due is not None:
+            self._timer = self._loop.call_at(due, self._watch)
+
+    def _stop_watch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _url(request: UpstreamRequest) -> URL:
+    try:
+        url = URL(request.url)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise NotConnected("the URL of the target is not valid: write http://host:port/v1")
+    if url.raw_user is not None and any(name.lower() == "authorization" for name, _ in request.headers):
+        return url.with_user(None)
+    return url
+
+
+def _origin(url: URL) -> str:
+    return f"{url.host_subcomponent}:{url.port}"
+
+
+def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
+    return body if body is None or len(body) <= MAX_UNSLICED_BODY_BYTES else io.BytesIO(body)
+
+
+def _after(start: float, seconds: float | None) -> float | None:
+    return None if seconds is None else start + seconds
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((when for when in (one, other) if when is not None), default=None)
+
+
+def _expired(which: TimeoutName, request: UpstreamRequest, origin: str) -> UpstreamTimeout:
+    seconds = {
+        "connect": request.connect_timeout,
+        "first_byte": request.first_byte_timeout,
+        "idle": request.idle_timeout,
+        "total": request.total_timeout,
+    }[which]
+    assert seconds is not None
+    return UpstreamTimeout(which, seconds, origin)
+
+
+def _send_failure(error: Exception, exchange: Exchange, origin: str) -> UpstreamError:
+    if exchange.connection is None:
+        return NotConnected(f"cannot connect to {origin}: {_reason(error)}")
+    if exchange.got_bytes:
+        return BrokenReply(f"{origin} did not finish the head of its reply: {_reason(error)}")
+    return SentNoReply(f"{origin} ended the connection without a reply: {_reason(error)}", reused=exchange.reused)
+
+
+def _reason(error: BaseException) -> str:
+    """Say why in words of ours: those of aiohttp hold URLs, header values and Python reprs."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the name does not resolve"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "the TLS handshake failed or the certificate is not trusted"
+    if isinstance(error, (aiohttp.ClientResponseError, HttpProcessingError)):
+        return "not valid HTTP"
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno).lower()
+    return "connection closed"
