@@ -1,0 +1,29 @@
+"""The routing-profiles file: from YAML to frozen settings, or a one-line error."""
+
+from switchyard_py.config.description import describe_bundle, describe_target
+from switchyard_py.config.errors import ConfigError
+from switchyard_py.config.loader import load_bundle, parse_server_setting
+from switchyard_py.config.settings import (
+    Bundle,
+    CaptureSettings,
+    Route,
+    ServerSettings,
+    ServeSettings,
+    SessionSettings,
+    Target,
+)
+
+__all__ = [
+    "Bundle",
+    "CaptureSettings",
+    "ConfigError",
+    "Route",
+    "ServeSettings",
+    "ServerSettings",
+    "SessionSettings",
+    "Target",
+    "describe_bundle",
+    "describe_target",
+    "load_bundle",
+    "parse_server_setting",
+]

@@ -1,0 +1,45 @@
+"""A resolved bundle as JSON values for people to read, with secrets hidden."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from switchyard_py.config.settings import HIDDEN, Bundle, Target
+
+
+def describe_bundle(bundle: Bundle) -> dict[str, Any]:
+    """Return every setting of the bundle; keys, header values and user info of URLs read `***`."""
+    return {
+        "path": str(bundle.path),
+        "default_route": bundle.default_route.name,
+        "routes": {
+            route.name: {
+                "type": route.type,
+                "aliases": list(route.aliases),
+                "default": route.default,
+                "display_name": route.display_name,
+                "description": route.description,
+                "target": describe_target(route.target),
+            }
+            for route in bundle.routes
+        },
+        "capture": {
+            "dir": str(bundle.capture.log_dir) if bundle.capture.log_dir else None,
+            "durability": bundle.capture.durability,
+        },
+        "sessions": asdict(bundle.sessions),
+        "server": asdict(bundle.server),
+    }
+
+
+def describe_target(target: Target) -> dict[str, Any]:
+    """Return the settings of one target under the keys of the file, secrets hidden."""
+    settings = asdict(target) | {
+        "base_url": target.shown_url,
+        "api_key": HIDDEN if target.api_key else None,
+        "extra_headers": dict.fromkeys(target.extra_headers, HIDDEN),
+        "drop_body": list(target.drop_body),
+    }
+    settings["token_capture_engine"] = settings.pop("engine")
+    return settings

@@ -1,0 +1,151 @@
+"""Kinds of values in the file: each a type that says in plain words what it wants when it gets something else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+_ROUTE_TYPES = {
+    "model": "model",
+    "direct": "model",
+    "target": "model",
+    "llm_target": "model",
+    "passthrough": "passthrough",
+}
+_SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
+# Set by the HTTP client: a second value would garble the framing or the decoding of the reply.
+_CLIENT_HEADERS = frozenset(
+    ("accept-encoding", "connection", "content-length", "content-type", "expect", "te", "trailer", "transfer-encoding")
+)
+# Their values are credentials, and session ids are stored and listed in clear.
+_CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-switchyard-api-key"))
+
+
+def problem(text: str) -> PydanticCustomError:
+    """Return the error to raise in a validator; `text` says what is wrong and what to write instead."""
+    return PydanticCustomError("problem", "{text}", {"text": text})
+
+
+def _nothing_as_mapping(value: Any) -> Any:
+    # A key whose children are all commented out reads as null.
+    return {} if value is None else value
+
+
+def _nothing_as_list(value: Any) -> Any:
+    return [] if value is None else value
+
+
+def _number(value: Any) -> Any:
+    # To Python `true` is the number 1.
+    if isinstance(value, bool):
+        raise problem("must be a number")
+    return value
+
+
+def _base_url(url: str) -> str:
+    example = "write one such as http://127.0.0.1:8000/v1"
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  raises for a port that is no number
+    except ValueError:
+        raise problem(f"is not a URL: {example}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not re.fullmatch(r"[\x21-\x7e]*", url):
+        raise problem(f"must be an http:// or https:// URL with a host: {example}")
+    if "?" in url or "#" in url:
+        raise problem(f"must have no query and no fragment: {example}")
+    path = re.sub(r"/+(?:chat/completions|responses)$", "", parts.path.rstrip("/")).rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def _secret(text: str) -> str | None:
+    if not re.fullmatch(r"[\x20-\x7e]*", text):
+        raise problem("must be printable ASCII without line breaks: it is sent in a header")
+    return text or None
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise problem(f"{name!r} is not a header name")
+        if name.lower() in _CLIENT_HEADERS:
+            raise problem(f"{name} is set by the proxy itself: remove it")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise problem(f"the value of {name} holds a line break or control character")
+    return headers
+
+
+def _format(text: str) -> str:
+    if text not in ("openai", "auto"):
+        raise problem(f"the format {text!r} is not offered: engines are called over chat completions, write openai")
+    return "openai"
+
+
+def _route_type(text: str) -> str:
+    try:
+        return _ROUTE_TYPES[text.lower().replace("-", "_")]
+    except KeyError:
+        raise problem(f"the route type {text!r} is not offered: write model or passthrough") from None
+
+
+def _size(value: Any) -> Any:
+    if not isinstance(value, str):
+        return _number(value)
+    match = re.fullmatch(r"(\d{1,18})\s*([A-Za-z]*)", value.strip(), re.ASCII)
+    if not match or match[2].lower() not in _SIZE_UNITS:
+        raise problem("must be a size in bytes, such as 134217728 or 128MiB")
+    return int(match[1]) * _SIZE_UNITS[match[2].lower()]
+
+
+def _native_ids(names: tuple[str, ...]) -> tuple[str, ...]:
+    lowered = tuple(name.lower() for name in names)
+    for name in lowered:
+        if not _HEADER_NAME.fullmatch(name):
+            raise problem(f"{name!r} is not a header name")
+        if name in _CREDENTIAL_HEADERS:
+            raise problem(f"{name} carries credentials, and session ids are stored in clear: name another header")
+    return lowered
+
+
+def _durability(value: Any) -> Any:
+    if value == "power":
+        raise problem("durability power is not offered yet: write process")
+    return value
+
+
+def _directory(value: Any) -> Path:
+    try:
+        if isinstance(value, str) and value and "\0" not in value:
+            return Path(value).expanduser()
+    except RuntimeError:  # `~name` of no user
+        pass
+    raise problem("must be the name of a directory")
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(min_length=1)]
+Secret = Annotated[str, AfterValidator(_secret)]
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+Format = Annotated[str, AfterValidator(_format)]
+RouteType = Annotated[str, AfterValidator(_route_type)]
+Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, BeforeValidator(_number), Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, BeforeValidator(_number), Field(ge=1)]
+Port = Annotated[int, BeforeValidator(_number), Field(ge=0, le=65535)]
+Size = Annotated[int, BeforeValidator(_size), Field(ge=1)]
+Body = Annotated[dict[str, Any], BeforeValidator(_nothing_as_mapping)]
+Headers = Annotated[dict[str, str], BeforeValidator(_nothing_as_mapping), AfterValidator(_headers)]
+Names = Annotated[tuple[Text, ...], BeforeValidator(_nothing_as_list)]
+HeaderNames = Annotated[tuple[Text, ...], AfterValidator(_native_ids)]
+Directory = Annotated[Path, BeforeValidator(_directory)]
+Durability = Annotated[Literal["process"], BeforeValidator(_durability)]
+LogLevel = Annotated[Literal["critical", "error", "warning", "info", "debug", "trace"], BeforeValidator(_lower)]

@@ -1,0 +1,133 @@
+"""What a bundle comes to once defaults are merged and references expanded: frozen values the rest of the program reads.
+
+Secrets (API keys, values of extra headers, user info in URLs) never show in a repr.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+HIDDEN = "***"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One engine endpoint and the model it serves. Times are in seconds; None means no limit."""
+
+    model: str
+    """Served model name; "" on a passthrough route without one: the model the agent asked for is sent."""
+    base_url: str = field(repr=False)
+    """URL that `/chat/completions` is appended to, without a trailing slash."""
+    id: str = ""
+    """Name of the target in records and metrics; `<model>@<host[:port]>` unless the bundle names it."""
+    api_key: str | None = field(default=None, repr=False)
+    format: Literal["openai"] = "openai"
+    engine: Literal["vllm"] | None = None
+    """Engine whose tokens are captured; None: calls pass through unrecorded."""
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    """Keys sent when the agent did not send them."""
+    force_body: dict[str, Any] = field(default_factory=dict)
+    """Keys sent whatever the agent sent."""
+    drop_body: tuple[str, ...] = ()
+    """Keys of the agent that are not sent."""
+    max_tokens_cap: int | None = None
+    extra_headers: dict[str, str] = field(default_factory=dict, repr=False)
+    connect_timeout: float = 10
+    first_byte_timeout: float | None = None
+    idle_timeout: float | None = None
+    total_timeout: float | None = None
+    stream_whitespace: Literal["drop", "as_engine"] = "drop"
+    early_headers_after: float = 15
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", f"{self.model or '*'}@{_without_user_info(self.base_url)}")
+
+    @property
+    def shown_url(self) -> str:
+        """The base URL with user info hidden, fit for logs and error messages."""
+        parts = urlsplit(self.base_url)
+        user_info = f"{HIDDEN}@" if "@" in parts.netloc else ""
+        return f"{parts.scheme}://{user_info}{_without_user_info(self.base_url)}{parts.path}"
+
+
+def _without_user_info(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+@dataclass(frozen=True)
+class Route:
+    """A model id agents ask for, and the target that answers it."""
+
+    name: str
+    type: Literal["model", "passthrough"]
+    target: Target
+    aliases: tuple[str, ...] = ()
+    default: bool = False
+    display_name: str = ""
+    description: str | None = None
+
+
+@dataclass(frozen=True)
+class CaptureSettings:
+    """Where records go and what they survive."""
+
+    log_dir: Path | None = None
+    """Directory of the records; None: the command line's default."""
+    durability: Literal["process", "power"] = "process"
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """How calls are tied to sessions."""
+
+    required: bool = False
+    """A call without a session is refused."""
+    native_ids: tuple[str, ...] | None = None
+    """Lower-case names of the headers that carry a harness's own session id, first match wins; None: built-in list."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Where and how the proxy listens."""
+
+    host: str = "0.0.0.0"  # noqa: S104  agents in containers must reach it; the CLI warns
+    port: int = 4000
+    workers: int = 1
+    log_level: Literal["critical", "error", "warning", "info", "debug", "trace"] = "info"
+    max_body_bytes: int = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A validated routing-profiles file."""
+
+    path: Path
+    routes: tuple[Route, ...]
+    """In the order of the file."""
+    default_route: Route
+    """The route marked `default: true`, else the first; only a marked one answers ids that no route answers."""
+    capture: CaptureSettings = CaptureSettings()
+    sessions: SessionSettings = SessionSettings()
+    server: ServerSettings = ServerSettings()
+
+    @property
+    def captured_routes(self) -> tuple[Route, ...]:
+        """Routes whose target declares an engine."""
+        return tuple(route for route in self.routes if route.target.engine)
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """Everything one run of the server needs; picklable, so that it reaches worker processes."""
+
+    bundle: Bundle
+    log_dir: Path | None
+    """Directory of the records, existing; None: nothing is captured."""
+    host: str
+    port: int
+    workers: int
+    log_level: str
