@@ -243,8 +243,10 @@ class _Wish:
         for position, tokens in enumerate(steps, start=1):
             last = position == len(steps)
             delta = {k: v for token in tokens for k, v in token.delta.items()}
-            if self.no_reasoning:
-                delta.pop("reasoning", None)
+            if self.no_reasoning and delta.pop("reasoning", None) is None and delta:
+                # Seen on a running engine: the key stays where something else is said.
+                content = {"content": delta.pop("content")} if "content" in delta else {}
+                delta = {**content, "reasoning": None, **delta}
             logprobs = self.logprobs(tokens)
             # A token without text is dropped unless its id or log-prob was asked for.
             if not delta and not last and logprobs is None and (not self.ids or self.no_reasoning):

@@ -172,15 +172,11 @@ class AiohttpUpstream:
                     allow_redirects=False,
                 )
         except _AIOHTTP_ERRORS as error:
-            exchange.abort()
             if limit.expired():
                 before_total: TimeoutName = "connect" if exchange.connection is None else "first_byte"
                 raise _expired("total" if limit.when() == deadline else before_total, request, origin) from None
             # Without the cause: tracebacks of it show URLs and headers.
             raise _send_failure(error, exchange, origin) from None
-        except BaseException:
-            exchange.abort()
-            raise
         finally:
             current_exchange.reset(token)
         return _AiohttpReply(response, exchange, origin, request, deadline)
@@ -201,7 +197,6 @@ class _AiohttpReply:
         self.headers: Mapping[str, str] = response.headers
         self.reused = exchange.reused
         self._response = response
-        self._exchange = exchange
         self._origin = origin
         self._request = request
         self._deadline = deadline
@@ -265,8 +260,6 @@ class _AiohttpReply:
         if self._failure is None:
             self._failure = failure
             self._stop_watch()
-            self._exchange.abort()
-            self._response.content.set_exception(failure)
             self._response.close()
         return self._failure
 

@@ -4,7 +4,6 @@ The seam must know whether a connection is reused, whether one byte of reply cam
 aiohttp reports none of it. It does build every connection through a factory and tells it of every request.
 """
 
-import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -29,22 +28,16 @@ class Exchange:
         if self.connection is not None and self.connection.exchange is self:
             self.connection.exchange = None
 
-    def abort(self) -> None:
-        """Drop the connection at once, unsent bytes included; does nothing once the exchange is over."""
-        if self.connection is not None and self.connection.exchange is self:
-            self.connection.abort()
-
 
 # aiohttp offers no way to hand a value from the request to its connection; they share the task's context.
 current_exchange: ContextVar[Exchange] = ContextVar("current_exchange")
 
 
 class EngineConnection(ResponseHandler):
+    """A connection that carries one exchange after the other; `exchange` is the one under way, None between two."""
+
     exchange: Exchange | None = None
     used = False
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
 
     @property
     def idle(self) -> bool:
@@ -61,7 +54,16 @@ class EngineConnection(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         if self.exchange is not None:
             self.exchange.got_bytes = True
+        elif data:
+            # Bytes nobody asked for must not become the next call's reply.
+            self.abort()
+            return
         super().data_received(data)
+
+    def close(self) -> None:
+        # Whatever aiohttp closes, nobody wants any more; a graceful close would wait until the engine took the rest of
+        # the request, and keep it working.
+        self.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         payload = self._payload

@@ -48,8 +48,8 @@ def test_reads_one_block(stream: bytes, data: bytes | None, event: bytes | None)
 
 
 def test_only_the_first_bom_is_no_data() -> None:
-    bom = b"\xef\xbb\xbf"
-    assert fields(b"data: a\n\n" + bom + b"data: b\n\n") == [(b"a", None), (None, None)]
+    for first, value in ((b"data: a\n\n", b"a"), (b": comment\n\n", None)):
+        assert fields(first + b"\xef\xbb\xbfdata: b\n\n") == [(value, None), (None, None)]
 
 
 def test_an_event_is_there_with_its_last_byte() -> None:
