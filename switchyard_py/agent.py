@@ -1,0 +1,163 @@
+"""The agent's end of one call: its request body, whether it is still there, and what it has been sent.
+
+Under ASGI `send` never fails, and a disconnect is only seen by whoever waits for it: so one small task waits, from the
+moment the body is read until the answer is complete.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from starlette.types import Message, Receive, Scope, Send
+
+from switchyard_py.errors import Kind, RequestRefused
+
+EVENT_STREAM = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+# Without the blank line that would make it an event: some clients read a comment-only event as empty JSON.
+HEARTBEAT = b": keepalive\n"
+
+
+class AgentGone(Exception):
+    """The agent closed its connection before its answer was complete."""
+
+
+class Agent:
+    """One ASGI connection."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.request_id = ""
+        """Goes out as `x-request-id` once it is known."""
+        self.gone = False
+        self.begun = False
+        self.finished = False
+        self._receive = receive
+        self._send = send
+        self._watch: asyncio.Task[None] | None = None
+        self._interrupted: asyncio.Task[object] | None = None
+
+    async def read_body(self, limit: int) -> bytes:
+        """The request's body; the agent is watched from here on.
+
+        Raises:
+            RequestRefused: it is larger than `limit` bytes; the rest is left unread.
+            AgentGone: the connection closed before its end.
+        """
+        declared = next((value for name, value in self.scope["headers"] if name == b"content-length"), b"")
+        _check_size(int(declared) if declared.isdigit() else 0, limit)
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.gone = True
+                raise AgentGone
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            _check_size(size, limit)
+        self._watch = asyncio.create_task(self._wait_for_disconnect())
+        return b"".join(parts)
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """Run the block only as long as the agent is there; its pending wait is cancelled when the agent goes.
+
+        Raises:
+            AgentGone: the agent went, before or during the block.
+        """
+        if self.gone:
+            raise AgentGone
+        task = asyncio.current_task()
+        assert task is not None
+        self._interrupted = task
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.gone and task.uncancel() == 0:
+                raise AgentGone from None
+            raise
+        finally:
+            self._interrupted = None
+
+    async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send the response's head, unless it has been sent."""
+        if not self.begun:
+            self.begun = True
+            sent = [*headers, (b"x-request-id", self.request_id.encode())] if self.request_id else list(headers)
+            await self._send({"type": "http.response.start", "status": status, "headers": sent})
+
+    async def send(self, body: bytes) -> None:
+        """Send a part of the body; waits while the agent is slow to take what it was sent before."""
+        await self._send(_body(body, more=True))
+
+    async def finish(self, body: bytes) -> None:
+        """Send the last part of the body together with the connection's final frame, in one send."""
+        self.finished = True
+        await self._send(_body(body, more=False))
+
+    async def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a whole response."""
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.finish(body)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _wait_for_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if self.finished:
+            return
+        self.gone = True
+        if self._interrupted is not None:
+            self._interrupted.cancel()
+
+
+class Heartbeats:
+    """Comment heartbeats to an agent that waits for its stream to begin, every `after` seconds; None: none.
+
+    Before the first one nothing is sent, so that an engine's refusal keeps its status. Use it as an async context
+    manager around the wait for the engine's head.
+    """
+
+    def __init__(self, agent: Agent, after: float | None) -> None:
+        self._agent = agent
+        self._after = after
+        self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._after is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._after, self._begin, self._after)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
+
+    def _begin(self, seconds: float) -> None:
+        self._beating = asyncio.create_task(self._beat(seconds))
+
+    async def _beat(self, seconds: float) -> None:
+        await self._agent.start(200, EVENT_STREAM)
+        while True:
+            await self._agent.send(HEARTBEAT)
+            await asyncio.sleep(seconds)
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        text = f"The request body is larger than {limit} bytes, the limit `server.max_body_bytes` of this proxy."
+        raise RequestRefused(Kind.REQUEST_TOO_LARGE, text)
+
+
+def _body(body: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more}

@@ -1,0 +1,1 @@
+"""What is served over HTTP besides the model calls."""

@@ -1,0 +1,72 @@
+"""Whether the proxy lives, and whether it can do its work."""
+
+import asyncio
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from switchyard_py import __version__
+from switchyard_py.endpoints.answers import answer
+from switchyard_py.services import Services
+
+STORE_SECONDS = 2.0
+
+
+async def root(request: Request) -> Response:
+    """GET and HEAD /: some agents look before they call."""
+    return answer({"service": "switchyard", "version": __version__})
+
+
+async def live(request: Request) -> Response:
+    """GET and HEAD /health, /healthz, /livez: the event loop turns; nothing else is asked."""
+    return answer({"status": "ok"})
+
+
+async def ready(request: Request) -> Response:
+    """GET and HEAD /readyz: 503 names the checks that fail, each with a reason."""
+    services: Services = request.state.services
+    checks = {"store": await _store_fault(services.log_dir), "engines": await _engines_fault(services)}
+    failing = {name: fault for name, fault in checks.items() if fault is not None}
+    if failing:
+        return answer({"status": "not ready", "failing": failing}, 503, {"retry-after": "2"})
+    return answer({"status": "ok", "checks": list(checks)})
+
+
+async def stats(request: Request) -> Response:
+    """GET /v1/stats: counts of this process."""
+    services: Services = request.state.services
+    body: dict[str, object] = {**services.stats.as_dict(), "resent": services.upstream.resent}
+    if services.ledger is not None and services.reader is not None:
+        body["ledger"] = asdict(services.ledger.counters)
+        body["faulty_files"] = services.reader.faulty_files
+    return answer(body)
+
+
+async def _store_fault(directory: Path | None) -> str | None:
+    if directory is None:
+        return None
+    try:
+        async with asyncio.timeout(STORE_SECONDS):
+            await asyncio.to_thread(_write_probe, directory)
+    except TimeoutError:
+        return f"the capture directory did not take a file within {STORE_SECONDS:g} s"
+    except OSError as error:
+        return f"the capture directory takes no files: {os.strerror(error.errno or 0)}"
+    return None
+
+
+def _write_probe(directory: Path) -> None:
+    with tempfile.TemporaryFile(dir=directory) as probe:
+        probe.write(b"ready?")
+
+
+async def _engines_fault(services: Services) -> str | None:
+    """Why no engine can be reached; one that answers is enough."""
+    targets = [route.target for route in services.table.routes]
+    if any(await asyncio.gather(*map(services.catalogue.answers, targets))):
+        return None
+    return "no engine answers: " + ", ".join(dict.fromkeys(target.id for target in targets))

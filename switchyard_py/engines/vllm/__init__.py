@@ -1,0 +1,23 @@
+"""vLLM: switch capture on, take its fruits out of the reply, prove that they are complete."""
+
+from switchyard_py.engines.vllm.harvest import DONE, Chunk, EngineFault, Part, StreamHarvest, harvest_reply, message_of
+from switchyard_py.engines.vllm.prepare import SESSION_FIELD, Prepared, Wants, prepare, wants_stream
+from switchyard_py.engines.vllm.proof import invalid_reasons
+from switchyard_py.engines.vllm.whitespace import WhitespaceHold
+
+__all__ = [
+    "DONE",
+    "SESSION_FIELD",
+    "Chunk",
+    "EngineFault",
+    "Part",
+    "Prepared",
+    "StreamHarvest",
+    "Wants",
+    "WhitespaceHold",
+    "harvest_reply",
+    "invalid_reasons",
+    "message_of",
+    "prepare",
+    "wants_stream",
+]

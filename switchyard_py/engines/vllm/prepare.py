@@ -1,0 +1,253 @@
+"""From what the agent asked to what vLLM is asked: capture on, the target's settings applied, the rest untouched.
+
+vLLM 0.10.2 and later return token ids with `return_token_ids` and the sampled token's log-prob with `logprobs: true,
+top_logprobs: 0`; with `include_reasoning: false` it would return neither, so that is overridden and honoured in the
+reply.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from switchyard_py.capture.call import Asked
+from switchyard_py.rawjson import (
+    NULL,
+    TRUE,
+    InvalidJSON,
+    Slice,
+    decode,
+    encode,
+    join_array,
+    join_object,
+    split_array,
+    split_object,
+)
+
+SESSION_FIELD = "proxy_x_session_id"
+
+# Sampling parameters of vLLM's chat request that a record repeats; never an unknown key, which could hold a secret.
+SAMPLING_KEYS = (
+    "temperature", "top_p", "top_k", "min_p", "seed", "n", "max_tokens", "max_completion_tokens", "min_tokens", "stop",
+    "stop_token_ids", "ignore_eos", "include_stop_str_in_output", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "length_penalty", "use_beam_search", "logit_bias", "allowed_token_ids", "bad_words",
+    "top_logprobs", "reasoning_effort", "chat_template_kwargs", "parallel_tool_calls", "truncate_prompt_tokens",
+    "response_format", "structured_outputs",
+)  # fmt: skip
+
+# Set by these, a grammar masks the logits before vLLM takes the log-probs.
+_GRAMMARS = (
+    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structural_tag",
+)  # fmt: skip
+_ECHOED_ARRAYS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs", "token_ids")
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
+_NO = frozenset({"0", "false", "f", "no", "n", "off"})
+
+
+class TargetSettings(Protocol):
+    """The part of a target that shapes the request."""
+
+    @property
+    def extra_body(self) -> Mapping[str, Any]: ...
+    @property
+    def force_body(self) -> Mapping[str, Any]: ...
+    @property
+    def drop_body(self) -> tuple[str, ...]: ...
+    @property
+    def max_tokens_cap(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What the agent itself asked to see of a reply; the rest of what capture adds is taken out again."""
+
+    log_probs: bool = False
+    prompt_ids: bool = False
+    token_ids: bool = False
+    usage: bool = False
+    reasoning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request ready for the engine."""
+
+    body: bytes
+    streamed: bool
+    wants: Wants
+    asked: Asked
+
+
+def wants_stream(fields: Mapping[str, Slice]) -> bool:
+    """Whether vLLM will answer these chat-completions fields with a stream."""
+    return _says(fields.get("stream"), _YES)
+
+
+def prepare(
+    fields: Mapping[str, Slice], source: bytes, model: str, target: TargetSettings, *, captured: bool
+) -> Prepared:
+    """Build the engine's request from the agent's chat-completions `fields`, which were cut from `source`.
+
+    `model` is the served model name. With `captured`, ids and log-probs are asked for whatever the agent asked.
+    """
+    request = _Request(dict(fields))
+    request.put("model", encode(model))
+    request.drop(SESSION_FIELD)
+    for key in [key for key in fields if key.startswith("aws_")]:
+        request.drop(key)
+    _drop_echoed_arrays(request)
+    streamed = wants_stream(fields)
+    wants = _wants(fields)
+    derived = _capture_parameters(fields, wants, streamed) if captured else {}
+    for key, value in derived.items():
+        request.put(key, value)
+    for key, given in target.extra_body.items():
+        if key in derived or key not in fields:
+            request.put(key, encode(given))
+    for key, given in target.force_body.items():
+        request.put(key, encode(given))
+    if not streamed and "stream_options" not in fields:
+        # vLLM refuses it on a buffered call, and a target's settings cannot tell the calls apart.
+        request.drop("stream_options")
+    for key in target.drop_body:
+        request.drop(key)
+    if target.max_tokens_cap is not None:
+        _cap_tokens(request, target.max_tokens_cap)
+    return Prepared(join_object(request.fields, source), streamed, wants, _asked(request))
+
+
+class _Request:
+    """The fields on their way to the engine, and which of them are no longer the agent's."""
+
+    def __init__(self, fields: dict[str, Slice]) -> None:
+        self.fields = fields
+        self.changed: dict[str, None] = {}
+        self._given = frozenset(fields)
+
+    def put(self, key: str, value: Slice) -> None:
+        before = self.fields.get(key)
+        self.fields[key] = value
+        if before is None or bytes(before) != bytes(value):
+            self.changed[key] = None
+
+    def drop(self, key: str) -> None:
+        if self.fields.pop(key, None) is None:
+            return
+        if key in self._given:
+            self.changed[key] = None
+        else:
+            self.changed.pop(key, None)
+
+
+def _capture_parameters(fields: Mapping[str, Slice], wants: Wants, streamed: bool) -> dict[str, Slice]:
+    top = fields.get("top_logprobs", NULL)
+    parameters: dict[str, Slice] = {
+        "logprobs": TRUE,
+        "top_logprobs": b"0" if bytes(top) == NULL else top,
+        "return_token_ids": TRUE,
+    }
+    if not wants.reasoning:
+        parameters["include_reasoning"] = TRUE
+    if streamed and not wants.usage:
+        options = decode(fields.get("stream_options"))
+        if options is None or isinstance(options, dict):
+            parameters["stream_options"] = encode({**(options or {}), "include_usage": True})
+    return parameters
+
+
+def _wants(fields: Mapping[str, Slice]) -> Wants:
+    options = decode(fields.get("stream_options"))
+    reasoning = not _says(fields.get("include_reasoning"), _NO)
+    ids = _says(fields.get("return_token_ids"), _YES)
+    return Wants(
+        # vLLM 0.32 withholds ids and log-probs together with the reasoning they would give away, not the prompt's ids.
+        log_probs=reasoning and _says(fields.get("logprobs"), _YES),
+        prompt_ids=ids,
+        token_ids=reasoning and ids,
+        usage=isinstance(options, dict) and _says(encode(options.get("include_usage")), _YES),
+        reasoning=reasoning,
+    )
+
+
+def _says(value: Slice | None, words: frozenset[str]) -> bool:
+    """Whether vLLM reads `value` as one of the spellings of a boolean (pydantic's lax mode)."""
+    if value is None:
+        return False
+    text = bytes(value).strip(b'"').lower().decode("ascii", "replace")
+    return (text[:-2] if text in ("1.0", "0.0") else text) in words
+
+
+def _drop_echoed_arrays(request: _Request) -> None:
+    """Agents send back what they found on an assistant message; token arrays in there would reach the chat template."""
+    messages = request.fields.get("messages", NULL)
+    if not _names_echo(bytes(messages)):
+        return
+    try:
+        entries = split_array(messages)
+    except InvalidJSON:
+        return
+    kept = [_without_echoes(entry, request) for entry in entries]
+    if any(new is not old for new, old in zip(kept, entries, strict=True)):
+        request.fields["messages"] = join_array(kept)
+
+
+def _without_echoes(entry: Slice, request: _Request) -> Slice:
+    text = bytes(entry)
+    if not _names_echo(text) or not text.startswith(b"{"):
+        return entry
+    fields = split_object(text)
+    echoes = [name for name in _ECHOED_ARRAYS if name in fields]
+    if not echoes or bytes(fields.get("role", NULL)) != b'"assistant"':
+        return entry
+    for name in echoes:
+        del fields[name]
+        request.changed[f"messages.{name}"] = None
+    return join_object(fields, text)
+
+
+def _names_echo(text: bytes) -> bool:
+    return any(b'"%b"' % name.encode() in text for name in _ECHOED_ARRAYS)
+
+
+def _cap_tokens(request: _Request, cap: int) -> None:
+    limits = [key for key in ("max_tokens", "max_completion_tokens") if decode(request.fields.get(key)) is not None]
+    for key in limits or ["max_tokens"]:
+        asked = decode(request.fields.get(key))
+        if not isinstance(asked, int) or asked > cap:
+            request.put(key, encode(cap))
+
+
+def _asked(request: _Request) -> Asked:
+    fields = request.fields
+    sampling = {key: fields[key] for key in SAMPLING_KEYS if key in fields}
+    limits = [decode(fields.get(key)) for key in ("max_tokens", "max_completion_tokens")]
+    # vLLM lets max_completion_tokens win where both are given.
+    limit = limits[1] if isinstance(limits[1], int) else limits[0]
+    return Asked(
+        messages=fields.get("messages"),
+        tools=fields.get("tools"),
+        tool_choice=fields.get("tool_choice"),
+        sampling=sampling,
+        changed=tuple(request.changed),
+        constrained=_constrained(fields),
+        token_limit=limit if isinstance(limit, int) else None,
+    )
+
+
+def _constrained(fields: Mapping[str, Slice]) -> bool:
+    if any(bytes(fields.get(key, NULL)) != NULL for key in _GRAMMARS):
+        return True
+    choice = bytes(fields.get("tool_choice", NULL))
+    if choice == b'"required"' or choice.startswith(b"{"):
+        return True
+    response_format = decode(fields.get("response_format"))
+    if isinstance(response_format, dict) and response_format.get("type") != "text":
+        return True
+    tools = fields.get("tools")
+    if tools is None or b'"strict"' not in bytes(tools):
+        return False
+    return any(_strict(tool) for tool in decode(tools) if isinstance(tool, dict))
+
+
+def _strict(tool: dict[str, Any]) -> bool:
+    function = tool.get("function")
+    return tool.get("strict") is True or (isinstance(function, dict) and function.get("strict") is True)

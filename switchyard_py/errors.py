@@ -1,0 +1,109 @@
+"""What a caller is told when a call does not go well: one table of kinds, and the exceptions that carry one.
+
+    SwitchyardError        anything a caller is told of; its kind decides how it looks
+    ├── RequestRefused     the request itself cannot be served: nothing was sent to the engine
+    └── EngineRefused      the engine answered with an error of its own; its status and text are kept
+
+Statuses, types and codes follow what OpenAI and Anthropic clients expect of a server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+PROVIDER = "provider"
+SWITCHYARD = "switchyard"
+"""Values of the header `x-switchyard-error-source`: who is to blame, the engine or the proxy."""
+
+SOURCE_HEADER = "x-switchyard-error-source"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one kind of error looks: HTTP status, OpenAI `type` and `code`, and seconds for `Retry-After`."""
+
+    status: int
+    type: str
+    code: str
+    retry_after: int | None = None
+
+
+class Kind(Enum):
+    """Every kind of error a caller can be told of."""
+
+    INVALID_BODY = Shape(400, "invalid_request_error", "invalid_body")
+    EMPTY_MESSAGES = Shape(400, "invalid_request_error", "empty_messages")
+    INVALID_SESSION = Shape(400, "invalid_request_error", "invalid_session")
+    SESSION_REQUIRED = Shape(400, "invalid_request_error", "session_required")
+    INVALID_PARAMETER = Shape(400, "invalid_request_error", "invalid_parameter")
+    MODEL_NOT_FOUND = Shape(404, "not_found_error", "model_not_found")
+    NOT_FOUND = Shape(404, "not_found_error", "not_found")
+    METHOD_NOT_ALLOWED = Shape(405, "invalid_request_error", "method_not_allowed")
+    REQUEST_TOO_LARGE = Shape(413, "invalid_request_error", "request_too_large")
+    INTERNAL = Shape(500, "server_error", "internal_error")
+    UPSTREAM_ERROR = Shape(502, "server_error", "upstream_error")
+    UPSTREAM_AUTH = Shape(502, "server_error", "upstream_auth")
+    CAPTURE_UNAVAILABLE = Shape(503, "server_error", "capture_unavailable", retry_after=1)
+    UPSTREAM_TIMEOUT = Shape(504, "server_error", "upstream_timeout")
+
+
+class SwitchyardError(Exception):
+    """An error a caller is told of. `str()` is the message: plain words, no Python repr, no credentials."""
+
+    source = SWITCHYARD
+
+    def __init__(self, kind: Kind, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.param = param
+
+    @property
+    def status(self) -> int:
+        return self.kind.value.status
+
+    @property
+    def code(self) -> str:
+        """The machine-readable name of the error."""
+        return self.kind.value.code
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that go with the error."""
+        headers = {SOURCE_HEADER: self.source}
+        if self.kind.value.retry_after is not None:
+            headers["retry-after"] = str(self.kind.value.retry_after)
+        return headers
+
+    def body(self) -> dict[str, object]:
+        """The OpenAI error object: `{"error": {"message", "type", "param", "code"}}`."""
+        shape = self.kind.value
+        return {"error": {"message": str(self), "type": shape.type, "param": self.param, "code": shape.code}}
+
+
+class RequestRefused(SwitchyardError):
+    """The request cannot be served; nothing was sent to the engine."""
+
+
+class EngineRefused(SwitchyardError):
+    """The engine answered with an error; its status, text and `Retry-After` are kept.
+
+    `given` is the engine's body where it has the OpenAI shape, else None: it is passed on as it is.
+    """
+
+    source = PROVIDER
+
+    def __init__(
+        self, status: int, message: str, *, given: bytes | None = None, passed_headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(Kind.UPSTREAM_ERROR, message)
+        self.given = given
+        self._status = status
+        self._passed = dict(passed_headers or {})
+
+    @property
+    def status(self) -> int:
+        return self._status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {SOURCE_HEADER: self.source, **self._passed}

@@ -1,0 +1,383 @@
+"""The path of a call, top to bottom.
+
+    read -> identify the session -> find the route -> prepare -> begin -> send -> harvest -> record -> commit -> tail
+
+Nothing is sent before the call's intent is on disk, and the agent sees nothing it can act on before its record is.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.types import Receive, Scope, Send
+
+from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone, Heartbeats
+from switchyard_py.capture.call import Course, Generation
+from switchyard_py.capture.intent import CallIntent, body_digest
+from switchyard_py.capture.ledger import Ledger, OpenCall, StoreUnavailable
+from switchyard_py.capture.record import build_record, timestamp
+from switchyard_py.config import SessionSettings, Target
+from switchyard_py.dialects import chat
+from switchyard_py.engines import vllm
+from switchyard_py.engines.vllm import EngineFault, Prepared, StreamHarvest, WhitespaceHold
+from switchyard_py.errors import Kind, RequestRefused, SwitchyardError
+from switchyard_py.rawjson import Slice
+from switchyard_py.refusals import engine_failed, engine_refused
+from switchyard_py.routing.credentials import target_headers
+from switchyard_py.routing.table import Destination, RouteTable
+from switchyard_py.sessions import Identity, header_values, identify
+from switchyard_py.stats import Stats
+from switchyard_py.upstream import Reply, SSEReader, Upstream, UpstreamError, UpstreamRequest
+from switchyard_py.worker import WorkThread
+
+log = logging.getLogger(__name__)
+
+# Smaller bodies are cheaper to take apart at once than to hand to the worker thread.
+LARGE_BYTES = 32 * 1024
+MAX_REPLY_BYTES = 1024 * 1024 * 1024
+MAX_ERROR_BYTES = 1024 * 1024
+# After the end of a stream its connection is read out so that it can be used again, but not for ever.
+DRAIN_SECONDS = 1.0
+
+JSON = ((b"content-type", b"application/json"),)
+PASSED_HEADERS = ("traceparent", "tracestate")
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Passage:
+    """One call on its way: who asked and what for, where it goes, and what has been seen of the answer."""
+
+    agent: Agent
+    headers: dict[str, str]
+    identity: Identity
+    destination: Destination
+    prepared: Prepared
+    course: Course
+    digest: str
+    seen: Callable[[], Generation] = field(default=Generation)
+
+    @property
+    def target(self) -> Target:
+        return self.destination.route.target
+
+
+class Proxy:
+    """Serves model calls of the chat dialect, as an ASGI application. One per process."""
+
+    def __init__(
+        self,
+        table: RouteTable,
+        upstream: Upstream,
+        ledger: Ledger | None,
+        workbench: WorkThread,
+        sessions: SessionSettings,
+        max_body_bytes: int,
+        stats: Stats,
+    ) -> None:
+        self._table = table
+        self._upstream = upstream
+        self._ledger = ledger
+        self._workbench = workbench
+        self._sessions = sessions
+        self._max_body_bytes = max_body_bytes
+        self._stats = stats
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        agent = Agent(scope, receive, send)
+        self._stats.calls += 1
+        try:
+            await self._serve(agent)
+        except AgentGone:
+            self._stats.agent_gone += 1
+        except SwitchyardError as error:
+            await self._tell(agent, error)
+        except Exception:
+            log.exception("call %s failed by a mistake in this program", agent.request_id)
+            await self._tell(agent, SwitchyardError(Kind.INTERNAL, "The proxy failed; its log says why."))
+        finally:
+            agent.close()
+
+    async def _serve(self, agent: Agent) -> None:
+        body = await agent.read_body(self._max_body_bytes)
+        headers = header_values(agent.scope["headers"])
+        fields = await self._work(len(body), chat.read, body)
+        identity = identify(headers, fields, agent.scope.get("switchyard.session"), self._sessions.native_ids)
+        destination = await self._table.find(chat.asked_model(fields))
+        ledger = self._ledger_for(destination, identity)
+        passage = await self._work(
+            len(body), self._prepare, agent, headers, identity, destination, fields, body, ledger is not None
+        )
+        if ledger is None:
+            agent.request_id = str(uuid.uuid4())
+            await self._forward(passage)
+        else:
+            call = await self._begin(ledger, passage)
+            agent.request_id = call.uuid
+            await self._capture(passage, call)
+
+    def _ledger_for(self, destination: Destination, identity: Identity) -> Ledger | None:
+        """Where the call is accounted for, None when it is only passed on."""
+        if destination.route.target.engine is None or self._ledger is None:
+            return None
+        if identity.session_id is None:
+            if self._sessions.required:
+                text = "The call names no session, and this proxy requires one: send the header proxy_x_session_id."
+                raise RequestRefused(Kind.SESSION_REQUIRED, text)
+            self._stats.unidentified += 1
+            return None
+        self._stats.captured += 1
+        return self._ledger
+
+    def _prepare(
+        self,
+        agent: Agent,
+        headers: dict[str, str],
+        identity: Identity,
+        destination: Destination,
+        fields: dict[str, Slice],
+        body: bytes,
+        captured: bool,
+    ) -> Passage:
+        target = destination.route.target
+        prepared = vllm.prepare(fields, body, destination.model, target, captured=captured)
+        course = Course(
+            dialect=chat.NAME,
+            route=destination.route.name,
+            target=target.id,
+            engine=target.engine or "",
+            started_at=time.time(),
+            streamed=prepared.streamed,
+            agent=identity.agent,
+            client_request_id=headers.get("x-request-id"),
+            user_agent=headers.get("user-agent"),
+        )
+        digest = body_digest(body) if captured else ""
+        return Passage(agent, headers, identity, destination, prepared, course, digest)
+
+    async def _begin(self, ledger: Ledger, passage: Passage) -> OpenCall:
+        identity, course = passage.identity, passage.course
+        assert identity.session_id is not None
+        intent = CallIntent(
+            session_id=identity.session_id,
+            parent_session_id=identity.parent_session_id,
+            route=course.route,
+            target=course.target,
+            dialect=course.dialect,
+            request_id=course.client_request_id,
+            digest=passage.digest,
+            started_at=timestamp(course.started_at),
+        )
+        try:
+            return await ledger.begin(intent)
+        except StoreUnavailable as error:
+            raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, f"The call was not sent, because {error}.") from error
+
+    async def _capture(self, passage: Passage, call: OpenCall) -> None:
+        """Answer a call that has begun. Whatever happens, it ends in one state of the ledger."""
+        try:
+            async with self._reply(passage, call.uuid) as reply:
+                if _is_event_stream(reply):
+                    await self._capture_stream(passage, call, reply)
+                else:
+                    await self._capture_buffered(passage, call, reply)
+        except AgentGone:
+            await self._fail(passage, call, "agent_gone")
+            raise
+        except SwitchyardError as error:
+            await self._fail(passage, call, f"{error.code}: {error}")
+            raise
+        except asyncio.CancelledError:
+            if not call.ended:
+                call.abandon_to_failed("shutdown", self._seen_record(passage, call))
+            raise
+        except Exception as error:
+            await self._fail(passage, call, f"{Kind.INTERNAL.value.code}: {type(error).__name__}")
+            raise
+
+    async def _capture_buffered(self, passage: Passage, call: OpenCall, reply: Reply) -> None:
+        with passage.agent.present():
+            body = await reply.read(MAX_REPLY_BYTES)
+        size = len(body) + len(passage.prepared.body)
+        answer, generation = await self._work(size, vllm.harvest_reply, body, passage.prepared.wants)
+        await self._commit(passage, call, generation, size)
+        await passage.agent.answer(200, JSON, answer)
+
+    async def _capture_stream(self, passage: Passage, call: OpenCall, reply: Reply) -> None:
+        agent, wants = passage.agent, passage.prepared.wants
+        drops_whitespace = passage.target.stream_whitespace == "drop"
+        harvest = StreamHarvest(wants, drops_whitespace=drops_whitespace)
+        whitespace = WhitespaceHold(wants, on=drops_whitespace)
+        stream = chat.ChatStream()
+        passage.seen = lambda: harvest.generation
+        await agent.start(200, EVENT_STREAM)
+        chunks = reply.chunks()
+        size = len(passage.prepared.body)
+        with agent.present():
+            reader = SSEReader()
+            async for data in chunks:
+                size += len(data)
+                live = []
+                try:
+                    for event in reader.feed(data):
+                        if event.data is None:
+                            live.append(event.raw)
+                            continue
+                        passage.course.first_token_at = passage.course.first_token_at or time.time()
+                        live += [
+                            stream.live(shown) for chunk in harvest.feed(event.data) for shown in whitespace.feed(chunk)
+                        ]
+                finally:
+                    # What the engine said before a fault reaches the agent before the fault does.
+                    if any(live):
+                        await agent.send(b"".join(live))
+                if harvest.done:
+                    break
+        generation = harvest.end()
+        if whitespace.dropped:
+            passage.course.changed_in_reply = ("reply.whitespace",)
+        await self._commit(passage, call, generation, size)
+        await agent.finish(stream.tail())
+        await _drain(chunks)
+
+    async def _commit(self, passage: Passage, call: OpenCall, generation: Generation, size: int) -> None:
+        """Make the record durable. On return the agent may get the tail.
+
+        Raises:
+            AgentGone: the agent went before its tail; the record says so.
+            SwitchyardError: neither the record nor its loss could be written.
+        """
+        reasons = vllm.invalid_reasons(generation)
+        record = await self._work(size, self._record, passage, call, generation, reasons)
+        if not passage.agent.gone:
+            try:
+                await call.commit(record)
+            except StoreUnavailable as error:
+                text = f"The answer is withheld, because it could not be recorded: {error}."
+                raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, text) from error
+        if passage.agent.gone:
+            await call.undelivered(record)
+            raise AgentGone
+
+    async def _forward(self, passage: Passage) -> None:
+        """Answer a call that is not captured: what the engine sends is passed on as it is."""
+        agent = passage.agent
+        async with self._reply(passage, agent.request_id) as reply:
+            if not _is_event_stream(reply):
+                with agent.present():
+                    body = await reply.read(MAX_REPLY_BYTES)
+                content_type = reply.headers.get("content-type", "application/json")
+                await agent.answer(200, ((b"content-type", content_type.encode("latin-1")),), body)
+                return
+            await agent.start(200, EVENT_STREAM)
+            chunks, reader, done = reply.chunks(), SSEReader(), False
+            with agent.present():
+                async for data in chunks:
+                    events = reader.feed(data)
+                    done = done or any(event.data == vllm.DONE for event in events)
+                    await agent.send(b"".join(event.raw for event in events))
+            if not done:
+                raise EngineFault("the engine's stream ended early")
+            await agent.finish(reader.end())
+
+    @asynccontextmanager
+    async def _reply(self, passage: Passage, request_id: str) -> AsyncIterator[Reply]:
+        """The engine's reply, once it has begun with status 200; the connection is dropped if it is not read out.
+
+        Raises:
+            SwitchyardError: there is none, or, out of the block, it broke off.
+            AgentGone: the agent went while it was waited for.
+        """
+        agent, target = passage.agent, passage.target
+        request = UpstreamRequest(
+            "POST",
+            target.base_url + chat.ENGINE_PATH,
+            _engine_headers(passage, request_id),
+            passage.prepared.body,
+            target.connect_timeout,
+            target.first_byte_timeout,
+            target.idle_timeout,
+            target.total_timeout,
+        )
+        try:
+            with agent.present():
+                async with Heartbeats(agent, target.early_headers_after if passage.prepared.streamed else None):
+                    reply = await self._upstream.send(request)
+            try:
+                if reply.status != 200:
+                    with agent.present():
+                        raise engine_refused(reply.status, reply.headers, await reply.read(MAX_ERROR_BYTES), target)
+                if _is_event_stream(reply) and not passage.prepared.streamed:
+                    raise EngineFault("the engine answered with a stream that was not asked for")
+                yield reply
+            finally:
+                reply.close()
+        except (UpstreamError, EngineFault) as error:
+            raise engine_failed(error, target) from error
+
+    async def _fail(self, passage: Passage, call: OpenCall, reason: str) -> None:
+        if not call.ended:
+            log.info("call %s of session %s failed: %s", call.uuid, call.intent.session_id, reason)
+            await call.fail(reason, self._seen_record(passage, call))
+
+    def _seen_record(self, passage: Passage, call: OpenCall) -> bytes | None:
+        generation = passage.seen()
+        return self._record(passage, call, generation, ["failed"]) if generation.choices else None
+
+    def _record(self, passage: Passage, call: OpenCall, generation: Generation, reasons: list[str]) -> bytes:
+        now = time.time()
+        passage.course.finished_at = now
+        return build_record(
+            uuid=call.uuid,
+            session_id=call.intent.session_id,
+            parent_session_id=call.intent.parent_session_id,
+            captured_at=now,
+            asked=passage.prepared.asked,
+            generation=generation,
+            course=passage.course,
+            invalid_reasons=reasons,
+        )
+
+    async def _work(self, size: int, function: Callable[..., T], *args: Any) -> T:
+        """Run `function`, in the worker thread when the bytes it handles would keep the event loop busy for long."""
+        if size <= LARGE_BYTES:
+            return function(*args)
+        return await self._workbench.run(function, *args)
+
+    async def _tell(self, agent: Agent, error: SwitchyardError) -> None:
+        """Answer with an error, or end a stream that had begun with one."""
+        self._stats.errors_told += 1
+        if agent.gone or agent.finished:
+            return
+        if agent.begun:
+            await agent.finish(chat.error_event(error))
+        else:
+            headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in error.headers.items()]
+            await agent.answer(error.status, [*JSON, *headers], chat.error_body(error))
+
+
+def _engine_headers(passage: Passage, request_id: str) -> list[tuple[str, str]]:
+    headers = [("content-type", "application/json"), *target_headers(passage.target), ("x-request-id", request_id)]
+    if passage.identity.session_id is not None:
+        headers.append(("x-session-id", passage.identity.session_id))
+    return headers + [(name, passage.headers[name]) for name in PASSED_HEADERS if name in passage.headers]
+
+
+def _is_event_stream(reply: Reply) -> bool:
+    return reply.headers.get("content-type", "").lower().startswith("text/event-stream")
+
+
+async def _drain(chunks: AsyncIterator[bytes]) -> None:
+    """Read what is left of a reply whose end has been seen."""
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in chunks:
+                pass
+    except (UpstreamError, TimeoutError):
+        pass

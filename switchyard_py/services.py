@@ -1,0 +1,64 @@
+"""The parts of one running process, opened and closed in order."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from switchyard_py.capture.ledger import Ledger
+from switchyard_py.config import ServeSettings
+from switchyard_py.proxy import Proxy
+from switchyard_py.routing.catalogue import Catalogue
+from switchyard_py.routing.table import RouteTable
+from switchyard_py.stats import Stats
+from switchyard_py.store import SessionReader
+from switchyard_py.upstream import AiohttpUpstream
+from switchyard_py.worker import WorkThread
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the endpoints work with. `ledger`, `reader` and `log_dir` are None when nothing is captured."""
+
+    proxy: Proxy
+    table: RouteTable
+    catalogue: Catalogue
+    upstream: AiohttpUpstream
+    ledger: Ledger | None
+    reader: SessionReader | None
+    log_dir: Path | None
+    stats: Stats
+
+
+@asynccontextmanager
+async def open_services(
+    settings: ServeSettings, open_ledger: Callable[[Path], Ledger] = Ledger.open
+) -> AsyncIterator[Services]:
+    """Open everything inside the running loop; `open_ledger` opens the account of the capture directory.
+
+    Raises:
+        OSError: the capture directory cannot be used.
+    """
+    bundle, log_dir = settings.bundle, settings.log_dir
+    ledger = None if log_dir is None else await asyncio.to_thread(open_ledger, log_dir)
+    reader = None if log_dir is None or ledger is None else SessionReader(log_dir, ledger.writer)
+    workbench = WorkThread("large-bodies")
+    upstream = AiohttpUpstream()
+    catalogue = Catalogue(upstream)
+    table = RouteTable(bundle, catalogue)
+    stats = Stats()
+    proxy = Proxy(table, upstream, ledger, workbench, bundle.sessions, bundle.server.max_body_bytes, stats)
+    try:
+        yield Services(proxy, table, catalogue, upstream, ledger, reader, log_dir, stats)
+    finally:
+        await catalogue.close()
+        await upstream.close()
+        workbench.close(CLOSE_SECONDS)
+        if ledger is not None and not await ledger.close(CLOSE_SECONDS):
+            log.error("the capture directory did not answer for %g s; its open calls count as abandoned", CLOSE_SECONDS)

@@ -1,0 +1,330 @@
+"""What the agent is told, and what the account says, when the engine fails."""
+
+from typing import Any
+
+import orjson
+import pytest
+from event_stream import DONE, events, joined
+from running_proxy import StartProxy
+from scripted_engine import (
+    Exchange,
+    Script,
+    ScriptedEngine,
+    Turn,
+    chat,
+    chat_events,
+    chat_stream,
+    json_reply,
+    refused_port,
+    sse_reply,
+    unanswered_port,
+)
+
+TURN = Turn(text="hello to you")
+GIVEN = {"error": {"message": "EngineCore died", "type": "InternalServerError", "param": None, "code": 500}}
+BODIES: list[dict[str, Any]] = [{}, {"stream": True}]
+
+
+def _is_error(error: Any, kind: str, code: object) -> None:
+    assert list(error) == ["message", "type", "param", "code"]
+    assert error["message"]
+    assert "Error(" not in error["message"]
+    assert (error["type"], error["code"]) == (kind, code)
+
+
+@pytest.mark.parametrize("body", BODIES)
+async def test_an_engine_that_refuses_connections_is_502(
+    proxy: StartProxy, engine: ScriptedEngine, body: dict[str, Any]
+) -> None:
+    with refused_port() as port:
+        running = await proxy(target={"base_url": f"http://127.0.0.1:{port}/v1"})
+        response = await running.chat(body, "s")
+    assert response.status_code == 502
+    assert response.headers["x-switchyard-error-source"] == "switchyard"
+    _is_error(response.json()["error"], "server_error", "upstream_error")
+    assert f"127.0.0.1:{port}" in response.json()["error"]["message"]
+    assert await running.fates("s") == {"failed": 1}
+
+
+async def test_an_engine_that_does_not_accept_is_504(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    with unanswered_port() as port:
+        target = {"base_url": f"http://127.0.0.1:{port}/v1", "connect_timeout": 0.1}
+        running = await proxy(target=target)
+        response = await running.chat({}, "s")
+    assert response.status_code == 504
+    _is_error(response.json()["error"], "server_error", "upstream_timeout")
+    assert await running.fates("s") == {"failed": 1}
+
+
+async def _stall_after_head(exchange: Exchange) -> None:
+    await exchange.stream_headers()
+    await exchange.send(chat_events(exchange.request, TURN)[0])
+    await exchange.stall()
+
+
+async def _stall(exchange: Exchange) -> None:
+    await exchange.stall()
+
+
+async def test_an_engine_that_does_not_answer_in_time_is_504(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy(target={"first_byte_timeout": 0.1})
+    engine.reply(_stall)
+    response = await running.chat({"stream": True}, "s")
+    assert response.status_code == 504
+    _is_error(response.json()["error"], "server_error", "upstream_timeout")
+    await engine.until(lambda: engine.aborted == 1)
+    assert await running.fates("s") == {"failed": 1}
+
+
+async def test_a_stream_that_stalls_ends_with_an_error_event(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy(target={"idle_timeout": 0.1})
+    engine.reply(_stall_after_head)
+    chunks = events((await running.chat({"stream": True}, "s")).content)
+    _is_error(chunks[-1]["error"], "server_error", "upstream_timeout")
+    await engine.until(lambda: engine.aborted == 1)
+    assert await running.fates("s") == {"failed": 1}
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("status", [400, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503, 529])
+async def test_a_refusal_keeps_its_status_its_body_and_its_retry_advice(
+    proxy: StartProxy, engine: ScriptedEngine, status: int, body: dict[str, Any]
+) -> None:
+    running = await proxy()
+    given = b'{ "error": {"message": "boom","type":"T","param":null,"code":%d, "extra": 0.10} }' % status
+    advice = {"retry-after": "7", "x-ratelimit-remaining": "0", "x-should-retry": "false", "set-cookie": "a=b"}
+    engine.reply(json_reply(given, status, advice))
+    response = await running.chat(body, "s")
+    assert response.status_code == status
+    assert response.content == given
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-switchyard-error-source"] == "provider"
+    for name, value in advice.items():
+        assert response.headers.get(name) == (None if name == "set-cookie" else value)
+    assert len(engine.generations) == 1
+    assert await running.fates("s") == {"failed": 1}
+    assert await running.records("s", include="all") == []
+
+
+@pytest.mark.parametrize(
+    ("status", "given", "message", "kind"),
+    [
+        (
+            400,
+            b'{"detail":[{"loc":["body"],"msg":"bad"}]}',
+            '{"detail":[{"loc":["body"],"msg":"bad"}]}',
+            "invalid_request_error",
+        ),
+        (404, b'{"detail":"Not Found"}', "Not Found", "not_found_error"),
+        (400, b'{"object":"error","message":"flat"}', "flat", "invalid_request_error"),
+        (429, b'{"error":"slow down"}', "slow down", "rate_limit_error"),
+        (500, b"Internal Server Error", "Internal Server Error", "server_error"),
+        (502, b"<html>bad gateway</html>", "<html>bad gateway</html>", "server_error"),
+        (503, b"", None, "server_error"),
+        (500, b"\xff\xfe", "\ufffd\ufffd", "server_error"),
+        (418, b"[1,2]", "[1,2]", "upstream_error"),
+    ],
+)
+async def test_a_refusal_in_another_shape_is_given_ours(
+    proxy: StartProxy, engine: ScriptedEngine, status: int, given: bytes, message: str | None, kind: str
+) -> None:
+    running = await proxy()
+    engine.reply(json_reply(given, status))
+    response = await running.chat({}, "s")
+    assert response.status_code == status
+    _is_error(response.json()["error"], kind, "upstream_error")
+    if message is not None:
+        assert response.json()["error"]["message"] == message
+    assert response.headers["x-switchyard-error-source"] == "provider"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_of_our_own_key_is_502_upstream_auth(
+    proxy: StartProxy, engine: ScriptedEngine, status: int
+) -> None:
+    running = await proxy()
+    engine.reply(json_reply({"error": "Unauthorized"}, status))
+    response = await running.chat({}, "s")
+    assert response.status_code == 502
+    _is_error(response.json()["error"], "server_error", "upstream_auth")
+    assert await running.fates("s") == {"failed": 1}
+
+
+@pytest.mark.parametrize("status", [204, 302, 307])
+async def test_another_status_is_no_answer_and_redirects_are_not_followed(
+    proxy: StartProxy, engine: ScriptedEngine, status: int
+) -> None:
+    running = await proxy()
+    engine.reply(json_reply(b"", status, {"location": f"{engine.base_url}/models"}))
+    response = await running.chat({}, "s")
+    assert response.status_code == 502
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_a_buffered_reply_that_breaks_off_is_502(proxy: StartProxy, engine: ScriptedEngine, how: str) -> None:
+    async def cut(exchange: Exchange) -> None:
+        await exchange.headers(200, {"content-type": "application/json", "content-length": "100"})
+        await exchange.send(b'{"id":"x"')
+        await exchange.pause(0.02)
+        getattr(exchange, how)()
+
+    running = await proxy()
+    engine.reply(cut)
+    response = await running.chat({}, "s")
+    assert response.status_code == 502
+    _is_error(response.json()["error"], "server_error", "upstream_error")
+    assert len(engine.generations) == 1
+    assert await running.fates("s") == {"failed": 1}
+
+
+NO_ANSWERS: dict[str, bytes] = {
+    "not JSON": b"<html>hi</html>",
+    "nothing": b"",
+    "truncated": b'{"id":"x","choices":[',
+    "array": b"[]",
+    "null": b"null",
+    "NaN": b'{"id":"x","choices":[{"index":0,"finish_reason":"stop","x":NaN}]}',
+    "no choices": b'{"id":"x","model":"m"}',
+    "empty choices": b'{"id":"x","model":"m","choices":[]}',
+    "null choices": b'{"id":"x","model":"m","choices":null}',
+    "choices of another type": b'{"id":"x","model":"m","choices":[1]}',
+    "message of another type": b'{"id":"x","choices":[{"index":0,"message":[],"finish_reason":"stop"}]}',
+    "no finish reason": b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant"},"finish_reason":null}]}',
+    "too deep": b'{"choices":' + b"[" * 300 + b"]" * 300 + b"}",
+}
+
+
+@pytest.mark.parametrize("name", NO_ANSWERS)
+async def test_a_200_that_is_no_answer_is_502_and_the_call_failed(
+    proxy: StartProxy, engine: ScriptedEngine, name: str
+) -> None:
+    running = await proxy()
+    engine.reply(json_reply(NO_ANSWERS[name]))
+    response = await running.chat({}, "s")
+    assert response.status_code == 502
+    _is_error(response.json()["error"], "server_error", "upstream_error")
+    assert await running.fates("s") == {"failed": 1}
+
+
+async def test_an_error_inside_a_200_is_passed_on_as_an_error(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy()
+    engine.reply(json_reply(GIVEN))
+    response = await running.chat({}, "s")
+    assert (response.status_code, response.json()) == (502, GIVEN)
+    assert response.headers["x-switchyard-error-source"] == "provider"
+    assert await running.fates("s") == {"failed": 1}
+
+
+def _after(count: int, *rest: bytes | dict[str, Any], done: bool = True) -> Script:
+    """The first events of a stream, then something else."""
+
+    async def script(exchange: Exchange) -> None:
+        await sse_reply([*chat_events(exchange.request, TURN)[:count], *rest], done=done)(exchange)
+
+    return script
+
+
+BROKEN_STREAMS: dict[str, Script] = {
+    "closed": chat_stream(TURN, events=3, then="close"),
+    "reset": chat_stream(TURN, events=3, then="reset"),
+    "half closed": chat_stream(TURN, events=3, then="half_close"),
+    "ended without [DONE]": chat_stream(TURN, events=3),
+    "ended after the usage": chat_stream(TURN, events=8),
+    "[DONE] without a finish": _after(3),
+    "error event": _after(3, GIVEN),
+    "error event at the end": _after(3, GIVEN, done=False),
+    "not JSON": _after(3, b"data: nonsense\n\n"),
+    "not an object": _after(3, b"data: [1]\n\n"),
+    "no choice at all": sse_reply([{"id": "x", "choices": []}]),
+    "[DONE] only": sse_reply([]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_STREAMS)
+async def test_a_broken_stream_ends_with_an_error_event_and_never_with_done(
+    proxy: StartProxy, engine: ScriptedEngine, name: str
+) -> None:
+    running = await proxy()
+    engine.reply(BROKEN_STREAMS[name])
+    response = await running.chat({"stream": True}, "s")
+    assert response.status_code == 200
+    chunks = events(response.content)
+    assert DONE not in chunks
+    if name.startswith("error event"):
+        assert chunks[-1] == GIVEN
+    else:
+        _is_error(chunks[-1]["error"], "server_error", "upstream_error")
+    assert all("error" not in chunk for chunk in chunks[:-1])
+    if name not in ("no choice at all", "[DONE] only"):
+        assert joined(chunks, "content").startswith("hello")
+    assert await running.fates("s") == {"failed": 1}
+    assert await running.records("s", include="all") == []
+
+
+async def test_what_was_seen_of_a_broken_stream_is_kept_with_the_reason(
+    proxy: StartProxy, engine: ScriptedEngine
+) -> None:
+    running = await proxy()
+    engine.reply(BROKEN_STREAMS["reset"])
+    await running.chat({"stream": True}, "s")
+    (file,) = running.files(".failed")
+    failed = orjson.loads(file.read_bytes())
+    assert failed["reason"].startswith("upstream_error: ")
+    assert failed["seen"]["prompt_token_ids"] == list(TURN.prompt_token_ids)
+    assert failed["seen"]["generation_token_ids"] == TURN.token_ids[:2]
+    assert failed["seen"]["is_valid"] is False
+
+
+async def test_a_stream_that_was_not_asked_for_is_502(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy()
+    engine.reply(chat_stream(TURN))
+    response = await running.chat({}, "s")
+    assert response.status_code == 502
+    assert await running.fates("s") == {"failed": 1}
+
+
+async def test_a_buffered_answer_where_a_stream_was_asked_for_is_passed_on(
+    proxy: StartProxy, engine: ScriptedEngine
+) -> None:
+    running = await proxy()
+    engine.reply(
+        json_reply(
+            {
+                "id": "x",
+                "model": "m",
+                "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+            }
+        )
+    )
+    response = await running.chat({"stream": True}, "s")
+    assert response.json()["choices"][0]["message"]["content"] == "hi"
+    (record,) = await running.records("s")
+    assert record["is_valid"] is False
+    assert "no_generation_token_ids" in record["call"]["invalid_reasons"]
+
+
+@pytest.mark.parametrize("body", BODIES)
+async def test_an_uncaptured_call_meets_the_same_errors(
+    proxy: StartProxy, engine: ScriptedEngine, body: dict[str, Any]
+) -> None:
+    running = await proxy()
+    engine.reply(json_reply(GIVEN, 500), chat_stream(TURN, events=3, then="reset") if body else json_reply(b"", 204))
+    response = await running.chat(body)
+    assert (response.status_code, response.json()) == (500, GIVEN)
+    response = await running.chat(body)
+    if body:
+        chunks = events(response.content)
+        _is_error(chunks[-1]["error"], "server_error", "upstream_error")
+        assert DONE not in chunks
+    else:
+        assert response.status_code == 502
+
+
+async def test_a_failed_call_masks_nothing(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy()
+    engine.reply(json_reply(GIVEN, 503), chat(TURN))
+    await running.chat({}, "s")
+    await running.chat({}, "s")
+    assert await running.fates("s") == {"failed": 1, "valid": 1}
+    assert [record["is_valid"] for record in await running.records("s")] == [True]
