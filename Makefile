@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PROFILE ?= profiles/single-vllm.yaml
 SOURCES := switchyard_py tests
 
-.PHONY: help run test check format clean
+.PHONY: help run test test-vllm check format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ run: $(READY)  ## serve PROFILE (default: one vLLM on port 8000)
 
 test: $(READY)  ## run the tests
 	$(BIN)/pytest
+
+test-vllm: $(READY)  ## run the main job against a real vLLM (CPU; installed on first use)
+	tests/vllm/lane.sh $(BIN)/pytest
 
 check: $(READY)  ## format, lint and type checks
 	$(BIN)/ruff format --check $(SOURCES)

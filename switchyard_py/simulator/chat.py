@@ -183,13 +183,13 @@ class ChatReply:
         wire: dict[str, Any] = {}
         if delta.reasoning and self._body.include_reasoning:
             wire["reasoning"] = delta.reasoning
-        if delta.content:
-            wire["content"] = delta.content
-        if delta.calls:
-            wire.setdefault("content", None)
-            calls = [_wire_call(call) for call in delta.calls if self._is_allowed(call.index)]
-            if calls:
-                wire["tool_calls"] = calls
+        if delta.content or delta.calls:
+            wire["content"] = delta.content or None
+            if not self._body.include_reasoning:
+                wire["reasoning"] = None
+        calls = [_wire_call(call) for call in delta.calls if self._is_allowed(call.index)]
+        if calls:
+            wire["tool_calls"] = calls
         return wire
 
     def _allowed(self, calls: list[ToolCall]) -> list[ToolCall]:

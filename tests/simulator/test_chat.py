@@ -161,7 +161,9 @@ async def test_leaving_the_reasoning_out_loses_the_ids(running: Any) -> None:
     choice = reply["choices"][0]
     assert choice["message"]["reasoning"] is choice["token_ids"] is choice["logprobs"] is None
     assert reply["prompt_token_ids"] == parts[0]["prompt_token_ids"] != []
-    assert "reasoning" not in json.dumps(parts)
+    deltas = [choice["delta"] for part in parts for choice in part["choices"]]
+    assert not any(delta.get("reasoning") for delta in deltas)
+    assert all(("reasoning" in delta) == bool(delta.get("content")) for delta in deltas)
     assert put_together(parts)["content"] == choice["message"]["content"]
 
 
