@@ -6,10 +6,13 @@ READY := $(VENV)/.ready
 PROFILE ?= profiles/single-vllm.yaml
 SOURCES := switchyard_py tests
 
-.PHONY: help run test test-vllm check format clean
+.PHONY: help demo run test test-vllm check format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## play a conversation on the embedded engine; needs no GPU
+	$(BIN)/switchyard demo
 
 run: $(READY)  ## serve PROFILE (default: one vLLM on port 8000)
 	$(BIN)/switchyard --routing-profiles $(PROFILE) -- serve

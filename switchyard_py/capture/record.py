@@ -9,23 +9,15 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from orjson import Fragment
+
 from switchyard_py.capture.call import Asked, Choice, Course, Generation
-from switchyard_py.rawjson import (
-    NULL,
-    InvalidJSON,
-    Slice,
-    decode,
-    encode,
-    join_array,
-    join_object,
-    split_array,
-    split_object,
-    storable,
-)
+from switchyard_py.rawjson import NULL, InvalidJSON, Slice, decode, encode, split_array, split_object, storable
 
 SCHEMA_VERSION = 1
 
 _FINGERPRINT_VERSION = re.compile(r"vllm-(\d[\w.+]*)")
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def timestamp(seconds: float) -> str:
@@ -45,51 +37,43 @@ def build_record(
     invalid_reasons: list[str],
 ) -> bytes:
     """The record as compact JSON that orjson reads. `is_valid` is true iff there are no `invalid_reasons`."""
-    text = _StorableText()
     choice = generation.choices[0] if generation.choices else Choice()
-    fields: dict[str, Slice] = {
-        "schema_version": encode(SCHEMA_VERSION),
-        "uuid": encode(uuid),
-        "session_id": encode(session_id),
-        "parent_session_id": encode(parent_session_id),
-        "captured_at": encode(timestamp(captured_at)),
-        "request_id": text(generation.id),
-        "model": text(generation.model),
-        "messages": _messages(asked, choice, text),
-        "tools": _tools(asked, text),
-        "tool_choice": _tool_choice(asked, text),
-        "token_count": _token_count(generation, text),
-        "prompt_token_ids": text(generation.prompt_ids),
-        "generation_token_ids": _token_ids(choice, text),
-        "generation_log_probs": encode(choice.log_probs),
-        "finish_reason": text(choice.finish_reason),
-        "is_valid": encode(not invalid_reasons),
+    call = _call(asked, generation, choice, course, invalid_reasons)
+    fields = {
+        "schema_version": SCHEMA_VERSION,
+        "uuid": uuid,
+        "session_id": session_id,
+        "parent_session_id": parent_session_id,
+        "captured_at": timestamp(captured_at),
+        "request_id": _json(generation.id),
+        "model": _json(generation.model),
+        "messages": [*(_json(entry) for entry in _items(asked.messages) if _is_object(entry)), _assistant(choice)],
+        "tools": [_tool(split_object(entry)) for entry in _items(asked.tools) if _is_object(entry)],
+        "tool_choice": _tool_choice(asked.tool_choice),
+        "token_count": _text(_token_count(generation)),
+        "prompt_token_ids": _json(generation.prompt_ids),
+        "generation_token_ids": _token_ids(choice),
+        "generation_log_probs": choice.log_probs,
+        "finish_reason": _json(choice.finish_reason),
+        "is_valid": not invalid_reasons,
+        "call": call,
     }
-    fields["call"] = _call(asked, generation, course, invalid_reasons, text)
-    return join_object(fields)
+    record, call["lossy"] = storable(encode(fields))
+    return storable(encode(fields))[0] if call["lossy"] else record
 
 
-class _StorableText:
-    """Makes slices storable and remembers whether anything was lost on the way."""
-
-    def __init__(self) -> None:
-        self.lossy = False
-
-    def __call__(self, value: Slice | None) -> bytes:
-        if value is None:
-            return NULL
-        kept, lossy = storable(value)
-        self.lossy |= lossy
-        return kept
+def _json(value: Slice | None) -> Fragment | None:
+    """A slice as it goes into the record, byte for byte."""
+    return None if value is None else Fragment(bytes(value))
 
 
-def _messages(asked: Asked, choice: Choice, text: _StorableText) -> bytes:
-    entries = [text(entry) for entry in _items(asked.messages) if _is_object(entry)]
-    return join_array([*entries, _assistant(choice, text)])
+def _text(value: object) -> Fragment:
+    """A value whose text came from outside and may have lone surrogates."""
+    return Fragment(encode(value))
 
 
-def _assistant(choice: Choice, text: _StorableText) -> bytes:
-    return join_object({"role": b'"assistant"', **{key: text(value) for key, value in choice.message.items()}})
+def _assistant(choice: Choice) -> dict[str, Any]:
+    return {"role": "assistant", **{key: _json(value) for key, value in choice.message.items()}}
 
 
 def _items(value: Slice | None) -> list[Slice]:
@@ -104,103 +88,87 @@ def _is_object(value: Slice) -> bool:
     return bytes(memoryview(value)[:1]) == b"{"
 
 
-def _tools(asked: Asked, text: _StorableText) -> bytes:
-    """Every tool as `{id, description, inputSchema: {jsonSchema}}`, from OpenAI's nested or a flat form."""
-    return join_array(_tool(split_object(entry), text) for entry in _items(asked.tools) if _is_object(entry))
-
-
-def _tool(tool: dict[str, Slice], text: _StorableText) -> bytes:
+def _tool(tool: dict[str, Slice]) -> dict[str, Any]:
+    """A tool as `{id, description, inputSchema: {jsonSchema}}`, from OpenAI's nested or a flat form."""
     nested = tool.get("function")
     function = split_object(nested) if nested is not None and _is_object(nested) else tool
     schema = function.get("parameters", function.get("input_schema", NULL))
-    stored: dict[str, Slice] = {
-        "id": text(function.get("name", function.get("id"))),
-        "description": text(function.get("description", b'""')),
+    stored: dict[str, Any] = {
+        "id": _json(function.get("name", function.get("id"))),
+        "description": _json(function.get("description", b'""')),
     }
     if bytes(schema) != NULL:
-        stored["inputSchema"] = join_object({"jsonSchema": text(schema)})
-    return join_object(stored)
+        stored["inputSchema"] = {"jsonSchema": _json(schema)}
+    return stored
 
 
-def _tool_choice(asked: Asked, text: _StorableText) -> bytes:
-    choice = asked.tool_choice
+def _tool_choice(choice: Slice | None) -> Fragment | str | None:
     if choice is None or bytes(choice) == NULL:
-        return b'"auto"'
-    return text(split_object(choice).get("type", NULL) if _is_object(choice) else choice)
+        return "auto"
+    return _json(split_object(choice).get("type", NULL) if _is_object(choice) else choice)
 
 
-def _token_count(generation: Generation, text: _StorableText) -> bytes:
+def _token_count(generation: Generation) -> dict[str, Any]:
     usage = decode(generation.usage)
     counts = usage if isinstance(usage, dict) else {}
-    return text(encode({key: counts.get(key, 0) for key in ("prompt_tokens", "completion_tokens", "total_tokens")}))
+    return {key: counts.get(key, 0) for key in _COUNTS}
 
 
-def _token_ids(choice: Choice, text: _StorableText) -> bytes:
+def _token_ids(choice: Choice) -> list[int] | Fragment | None:
     ids = choice.token_ids
-    return encode(ids) if ids is None or isinstance(ids, list) else text(ids)
+    return ids if ids is None or isinstance(ids, list) else _json(ids)
 
 
 def _call(
-    asked: Asked, generation: Generation, course: Course, invalid_reasons: list[str], text: _StorableText
-) -> bytes:
-    choice = generation.choices[0] if generation.choices else Choice()
-    fields: dict[str, Slice] = {
-        "dialect": encode(course.dialect),
-        "route": encode(course.route),
-        "target": encode(course.target),
-        "streamed": encode(course.streamed),
-        "agent": text(encode(course.agent)),
-        "started_at": encode(timestamp(course.started_at)),
-        "first_token_at": encode(course.first_token_at and timestamp(course.first_token_at)),
-        "finished_at": encode(course.finished_at and timestamp(course.finished_at)),
-        "invalid_reasons": encode(invalid_reasons),
-        "truncated": encode(_truncated(asked, generation, choice)),
-        "constrained": encode(asked.constrained),
-        "stop_reason": text(choice.stop_reason),
-        "retry_of": NULL,
-        "changed": encode(asked.changed + course.changed_in_reply),
-        "lossy": NULL,
-        "tool_choice": text(asked.tool_choice),
-        "sampling": join_object({key: text(value) for key, value in asked.sampling.items()}),
-        "usage": text(generation.usage),
-        "choices": join_array(_further_choice(each, text) for each in generation.choices[1:]),
-        "engine": _engine(course, generation, choice, text),
-        "client": encode({"request_id": course.client_request_id, "user_agent": course.user_agent}),
+    asked: Asked, generation: Generation, choice: Choice, course: Course, invalid_reasons: list[str]
+) -> dict[str, Any]:
+    fingerprint = decode(generation.system_fingerprint)
+    version = _FINGERPRINT_VERSION.match(fingerprint) if isinstance(fingerprint, str) else None
+    return {
+        "dialect": course.dialect,
+        "route": course.route,
+        "target": course.target,
+        "streamed": course.streamed,
+        "agent": _text(course.agent),
+        "started_at": timestamp(course.started_at),
+        "first_token_at": course.first_token_at and timestamp(course.first_token_at),
+        "finished_at": course.finished_at and timestamp(course.finished_at),
+        "invalid_reasons": invalid_reasons,
+        "truncated": _truncated(asked, generation, choice),
+        "constrained": asked.constrained,
+        "stop_reason": _json(choice.stop_reason),
+        "retry_of": None,
+        "changed": _text(asked.changed + course.changed_in_reply),
+        "lossy": False,
+        "tool_choice": _json(asked.tool_choice),
+        "sampling": {key: _json(value) for key, value in asked.sampling.items()},
+        "usage": _json(generation.usage),
+        "choices": [_further_choice(each) for each in generation.choices[1:]],
+        "engine": {
+            "name": course.engine,
+            "version": version and version[1].split("-")[0],
+            # The wire does not tell which of raw and processed log-probs the engine was started with.
+            "logprobs_mode": None,
+            "weight_versions": _json(choice.weight_versions),
+        },
+        "client": {"request_id": course.client_request_id, "user_agent": course.user_agent},
     }
-    # Last, when every slice has been looked at.
-    fields["lossy"] = encode(text.lossy)
-    return join_object(fields)
 
 
 def _truncated(asked: Asked, generation: Generation, choice: Choice) -> bool:
     if decode(choice.finish_reason) == "length":
         return True
-    usage = decode(generation.usage)
-    completion_tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    completion_tokens = _token_count(generation)["completion_tokens"]
     if asked.token_limit is None or not isinstance(completion_tokens, int):
         return False
     return "tool_calls" in choice.message and completion_tokens >= asked.token_limit
 
 
-def _further_choice(choice: Choice, text: _StorableText) -> bytes:
-    fields: dict[str, Slice] = {
-        "message": _assistant(choice, text),
-        "generation_token_ids": _token_ids(choice, text),
-        "generation_log_probs": encode(choice.log_probs),
-        "finish_reason": text(choice.finish_reason),
-        "stop_reason": text(choice.stop_reason),
+def _further_choice(choice: Choice) -> dict[str, Any]:
+    return {
+        "message": _assistant(choice),
+        "generation_token_ids": _token_ids(choice),
+        "generation_log_probs": choice.log_probs,
+        "finish_reason": _json(choice.finish_reason),
+        "stop_reason": _json(choice.stop_reason),
     }
-    return join_object(fields)
-
-
-def _engine(course: Course, generation: Generation, choice: Choice, text: _StorableText) -> bytes:
-    fingerprint: Any = decode(generation.system_fingerprint)
-    found = _FINGERPRINT_VERSION.match(fingerprint) if isinstance(fingerprint, str) else None
-    fields: dict[str, Slice] = {
-        "name": encode(course.engine),
-        "version": encode(found and found[1].split("-")[0]),
-        # The wire does not tell which of raw and processed log-probs the engine was started with.
-        "logprobs_mode": NULL,
-        "weight_versions": text(choice.weight_versions),
-    }
-    return join_object(fields)

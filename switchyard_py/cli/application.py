@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `--help` and shell complet
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,10 @@ import typer
 
 from switchyard_py import __version__
 from switchyard_py.cli.checking import check
+from switchyard_py.cli.demonstrating import demo
 from switchyard_py.cli.options import GlobalOptions
 from switchyard_py.cli.serving import ServeCommand, serve
+from switchyard_py.cli.simulate import simulate
 
 # Tracebacks of the default kind print local variables, and with them secrets.
 app = typer.Typer(
@@ -24,11 +27,16 @@ app = typer.Typer(
 )
 app.command(cls=ServeCommand)(serve)
 app.command()(check)
+app.command()(demo)
+app.command()(simulate)
 
 
 def run() -> None:
     """Run the command line of this process."""
-    app(prog_name="switchyard")
+    try:
+        app(prog_name="switchyard")
+    except KeyboardInterrupt:  # before typer was there to handle it
+        sys.exit(130)
 
 
 def _print_version(wanted: bool) -> None:
