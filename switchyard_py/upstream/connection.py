@@ -52,8 +52,9 @@ class EngineConnection(ResponseHandler):
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
+        # aiohttp feeds itself b"" when a reader of the reply before catches up: that is no byte of this reply.
         if self.exchange is not None:
-            self.exchange.got_bytes = True
+            self.exchange.got_bytes = self.exchange.got_bytes or bool(data)
         elif data:
             # Bytes nobody asked for must not become the next call's reply.
             self.abort()

@@ -22,6 +22,8 @@ from switchyard_py.upstream import (
     UpstreamTimeout,
 )
 from switchyard_py.upstream.client import READ_BUFFER_BYTES
+from switchyard_py.upstream.connection import EngineConnection
+from switchyard_py.upstream.connection import Exchange as ConnectionExchange
 
 SECRET = "sk-canary"
 HEADERS = (("authorization", f"Bearer {SECRET}"), ("content-type", "application/json"), ("accept-encoding", "identity"))
@@ -54,6 +56,16 @@ def open_descriptors() -> int:
 
 async def collect(reply: Reply) -> bytes:
     return b"".join([piece async for piece in reply.chunks()])
+
+
+async def test_no_bytes_are_no_byte_of_a_reply() -> None:
+    # aiohttp feeds a connection b"" when the reader of the reply before resumes it.
+    connection = EngineConnection(asyncio.get_running_loop())
+    connection.exchange = exchange = ConnectionExchange(lambda: None)
+    connection.data_received(b"")
+    assert not exchange.got_bytes
+    connection.exchange = None
+    connection.data_received(b"")
 
 
 # What is sent
