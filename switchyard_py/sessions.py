@@ -14,6 +14,8 @@ from switchyard_py.rawjson import Slice, decode
 
 MAX_ID_LENGTH = 512
 KEY_MARKER = "sycap-session:"
+# Only these are trimmed: any other white space is part of an id, or a control character and refused.
+_BLANKS = " \t"
 
 # The hyphenated twin exists because reverse proxies drop header names with underscores.
 ASSIGNED_HEADERS = ("proxy_x_session_id", "proxy-x-session-id", "x-switchyard-session-id")
@@ -76,7 +78,7 @@ def identify(
     parent = headers.get(PARENT_HEADER) or None
     return Identity(
         session_id=None if session_id is None else checked_id(session_id),
-        parent_session_id=None if parent is None else checked_id(parent),
+        parent_session_id=None if parent is None else checked_id(parent, "parent session id"),
         agent={name: value[:MAX_ID_LENGTH] for name, value in agent.items()},
     )
 
@@ -89,17 +91,17 @@ def header_values(headers: Headers) -> dict[str, str]:
             text = value.decode()
         except UnicodeDecodeError:
             text = value.decode("latin-1")
-        values.setdefault(name.decode("latin-1").lower(), text.strip())
+        values.setdefault(name.decode("latin-1").lower(), text.strip(_BLANKS))
     return values
 
 
-def checked_id(session_id: str) -> str:
-    """The id, trimmed.
+def checked_id(session_id: str, what: str = "session id") -> str:
+    """The id without the blanks around it; `what` names it in the error.
 
     Raises:
         RequestRefused: it is empty, too long, `.` or `..`, or has control characters or lone surrogates.
     """
-    session_id = session_id.strip()
+    session_id = session_id.strip(_BLANKS)
     fault = None
     if not 1 <= len(session_id) <= MAX_ID_LENGTH:
         fault = f"it has {len(session_id)} characters"
@@ -110,7 +112,7 @@ def checked_id(session_id: str) -> str:
     elif any("\ud800" <= character <= "\udfff" for character in session_id):
         fault = "it has lone surrogates"
     if fault is not None:
-        text = f"The session id cannot be used: {fault}. Use 1 to {MAX_ID_LENGTH} printable characters."
+        text = f"The {what} cannot be used: {fault}. Use 1 to {MAX_ID_LENGTH} printable characters."
         raise RequestRefused(Kind.INVALID_SESSION, text)
     return session_id
 
@@ -120,7 +122,7 @@ def _assigned_id(headers: Mapping[str, str], fields: Mapping[str, Slice], path_s
     for name in ASSIGNED_HEADERS:
         if headers.get(name):
             return headers[name]
-    if path_session and path_session.strip():
+    if path_session and path_session.strip(_BLANKS):
         return path_session
     if body := _text(fields.get(SESSION_FIELD)):
         return body
@@ -134,10 +136,10 @@ def _id_in_key(headers: Mapping[str, str]) -> str | None:
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     for key in (
         headers.get("x-switchyard-api-key", ""),
-        bearer.strip() if scheme.lower() == "bearer" else "",
+        bearer.strip(_BLANKS) if scheme.lower() == "bearer" else "",
         headers.get("x-api-key", ""),
     ):
-        if key.startswith(KEY_MARKER) and (session_id := key.removeprefix(KEY_MARKER).strip()):
+        if key.startswith(KEY_MARKER) and (session_id := key.removeprefix(KEY_MARKER).strip(_BLANKS)):
             return session_id
     return None
 
@@ -153,12 +155,12 @@ def _native_ids(headers: Mapping[str, str], names: Iterable[str], fields: Mappin
         except (ValueError, RecursionError):
             inner = None
         session_id = inner.get("session_id") if isinstance(inner, dict) else None
-        if isinstance(session_id, str) and session_id.strip():
+        if isinstance(session_id, str) and session_id.strip(_BLANKS):
             ids["metadata.user_id"] = session_id
     return ids
 
 
 def _text(value: Slice | None) -> str | None:
-    """A JSON string that is more than white space, else None."""
+    """A JSON string that is more than blanks, else None."""
     text = decode(value)
-    return text if isinstance(text, str) and text.strip() else None
+    return text if isinstance(text, str) and text.strip(_BLANKS) else None

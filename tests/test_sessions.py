@@ -195,7 +195,7 @@ USABLE = [
 
 @pytest.mark.parametrize("session", USABLE)
 def test_ids_are_opaque(session: str) -> None:
-    assert find(({}, {"proxy_x_session_id": f" {session}\n"}, None)).session_id == session
+    assert find(({}, {"proxy_x_session_id": f" {session}\t"}, None)).session_id == session
     assert find(({"x-session-id": "s", "x-parent-session-id": session}, {}, None)).parent_session_id == session
 
 
@@ -223,6 +223,18 @@ def test_an_id_that_cannot_be_used_is_refused(session: str, says: str) -> None:
 def test_a_parent_that_cannot_be_used_is_refused() -> None:
     with pytest.raises(RequestRefused):
         find(({"x-session-id": "s", "x-parent-session-id": "x" * 513}, {}, None))
+
+
+@pytest.mark.parametrize("session", ["a\u00a0", "\u3000a", "a\u2003b", "\u00a0"])
+def test_white_space_that_is_no_blank_belongs_to_the_id(session: str) -> None:
+    assert identify({}, {"proxy_x_session_id": json.dumps(session).encode()}).session_id == session
+    assert identify({}, {"proxy_x_session_id": json.dumps(f" \t{session} ").encode()}).session_id == session
+
+
+@pytest.mark.parametrize("session", ["a\x85", "\x1fa", "a\n", "\ra", "\x0ca"])
+def test_control_characters_around_an_id_are_not_trimmed_off(session: str) -> None:
+    with pytest.raises(RequestRefused, match="control characters"):
+        identify({}, {"proxy_x_session_id": json.dumps(session).encode()})
 
 
 def test_an_unusable_id_that_lost_refuses_nothing() -> None:
