@@ -161,7 +161,7 @@ class ChatReply:
         group, choice.waiting = group_steps(choice.waiting), []
         parsed = choice.parser.finish(group.text) if done else choice.parser.push(group.text)
         delta = self._wire_delta(parsed)
-        if not delta and not done and not self._ids:
+        if not delta and not done and not self._ids and not self._logprobs:
             return None
         entry: dict[str, Any] = {
             "index": step.choice,
@@ -173,7 +173,7 @@ class ChatReply:
             entry["stop_reason"] = group.stop_reason
         entry["token_ids"] = [token.token for token in group.tokens] if self._ids else None
         chunk = {**self._head(), "choices": [entry]}
-        return {**chunk, "system_fingerprint": SYSTEM_FINGERPRINT} if fingerprint and self._all_done() else chunk
+        return {**chunk, "system_fingerprint": SYSTEM_FINGERPRINT} if fingerprint and done else chunk
 
     def _stream_reason(self, choice: _Choice, step: Step) -> str | None:
         called = choice.parser.has_calls and self._body.named_tool is None
@@ -203,9 +203,6 @@ class ChatReply:
             return None
         as_ids = bool(self._body.return_tokens_as_token_ids)
         return chat_logprobs(tokens, self._body.top_logprobs or 0, as_ids=as_ids)
-
-    def _all_done(self) -> bool:
-        return all(choice.last is not None and choice.last.finish_reason is not None for choice in self._choices)
 
     def _head(self) -> dict[str, Any]:
         return {
