@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ARGS ?=
 PROFILE ?= profiles/single-vllm.yaml
 SOURCES := switchyard_py tests
 
-.PHONY: help demo run test test-vllm check format clean
+.PHONY: help demo run test test-vllm bench check format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,9 @@ test: $(READY)  ## run the tests
 
 test-vllm: $(READY)  ## run the main job against a real vLLM (CPU; installed on first use)
 	tests/vllm/lane.sh $(BIN)/pytest
+
+bench: $(READY)  ## measure what the proxy costs (ARGS=--quick for a look)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)
 
 check: $(READY)  ## format, lint and type checks
 	$(BIN)/ruff format --check $(SOURCES)
