@@ -5,7 +5,7 @@ moment the body is read until the answer is complete.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from starlette.types import Message, Receive, Scope, Send
@@ -38,7 +38,8 @@ class Agent:
         self._receive = receive
         self._send = send
         self._watch: asyncio.Task[None] | None = None
-        self._interrupted: asyncio.Task[object] | None = None
+        self._waiting: asyncio.Task[object] | None = None
+        self._interruption: Callable[[], Exception] | None = None
 
     async def read_body(self, limit: int) -> bytes:
         """The request's body; the agent is watched from here on.
@@ -68,20 +69,29 @@ class Agent:
 
         Raises:
             AgentGone: the agent went, before or during the block.
+            Exception: what `interrupt` was given makes it, before or during the block.
         """
-        if self.gone:
-            raise AgentGone
+        if self._interruption is not None:
+            raise self._interruption()
         task = asyncio.current_task()
         assert task is not None
-        self._interrupted = task
+        self._waiting = task
         try:
             yield
         except asyncio.CancelledError:
-            if self.gone and task.uncancel() == 0:
-                raise AgentGone from None
+            if self._interruption is not None and task.uncancel() == 0:
+                raise self._interruption() from None
             raise
         finally:
-            self._interrupted = None
+            self._waiting = None
+
+    def interrupt(self, error: Callable[[], Exception]) -> None:
+        """Make `present` raise a new `error()`, at once or when it is next entered. Only the first error counts."""
+        if self._interruption is None:
+            # Not an exception: kept here after it was raised, it would keep the frames of the call alive.
+            self._interruption = error
+            if self._waiting is not None:
+                self._waiting.cancel()
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Send the response's head, unless it has been sent."""
@@ -115,8 +125,7 @@ class Agent:
         if self.finished:
             return
         self.gone = True
-        if self._interrupted is not None:
-            self._interrupted.cancel()
+        self.interrupt(AgentGone)
 
 
 class Heartbeats:

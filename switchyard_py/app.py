@@ -1,48 +1,43 @@
-"""Assembles the ASGI application and runs it.
+"""Assembles the ASGI application.
 
 Paths are matched as they came, percent-encoded, one segment an id: the session `a/completions` can never be taken for
 the completions of `a`.
 """
 
-import logging
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.supervisors import Multiprocess
 
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import ServeSettings
 from switchyard_py.dialects import chat
 from switchyard_py.endpoints import health, models, sessions
 from switchyard_py.endpoints.answers import refuse
-from switchyard_py.logs import configure_logging
+from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.services import open_services
 
-log = logging.getLogger(__name__)
 
-# Longer than the idle time of common client pools, so that it is the client that closes (AWS and nginx: 60 s).
-KEEP_ALIVE_SECONDS = 130
-MAX_REQUEST_HEAD_BYTES = 1024 * 1024
-# A worker that does not answer for so long is replaced; importing everything takes seconds on a loaded machine.
-WORKER_START_SECONDS = 60
+def build_app(
+    settings: ServeSettings,
+    *,
+    open_ledger: Callable[..., Ledger] = Ledger.open,
+    calls: RunningCalls | None = None,
+) -> ASGIApp:
+    """The application of one process; its parts are opened and closed by the ASGI lifespan (see `open_services`).
 
-
-def build_app(settings: ServeSettings, *, open_ledger: Callable[[Path], Ledger] = Ledger.open) -> ASGIApp:
-    """The application of one process; its parts are opened and closed by the ASGI lifespan (see `open_services`)."""
+    Who serves it with `calls` of its own can end the calls that run.
+    """
+    running = RunningCalls() if calls is None else calls
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[Mapping[str, Any]]:
-        async with open_services(settings, open_ledger) as services:
+        async with open_services(settings, running, open_ledger) as services:
             yield {"services": services}
 
     session = "/v1/sessions/{session_id}"
@@ -61,40 +56,6 @@ def build_app(settings: ServeSettings, *, open_ledger: Callable[[Path], Ledger] 
     ]
     handlers = {HTTPException: refuse, Exception: refuse}
     return RawPaths(Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers))
-
-
-def _build_process(settings: ServeSettings) -> ASGIApp:
-    # A worker process starts with nothing but its settings.
-    configure_logging(settings.log_level)
-    return build_app(settings)
-
-
-def serve(settings: ServeSettings, sock: socket.socket) -> int:
-    """Serve on a bound socket until told to stop; the exit status of the program."""
-    config = uvicorn.Config(
-        partial(_build_process, settings),
-        factory=True,
-        host=settings.host,
-        port=settings.port,
-        workers=settings.workers,
-        log_level=settings.log_level,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_worker_healthcheck=WORKER_START_SECONDS,
-        h11_max_incomplete_event_size=MAX_REQUEST_HEAD_BYTES,
-        lifespan="on",
-        http="httptools",
-        loop="uvloop",
-    )
-    if settings.workers > 1:
-        Multiprocess(config, sockets=[sock]).run()
-        return 0
-    server = uvicorn.Server(config)
-    server.run(sockets=[sock])
-    return 0 if server.started else 1
 
 
 class RawPaths:

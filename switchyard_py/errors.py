@@ -2,6 +2,7 @@
 
     SwitchyardError        anything a caller is told of; its kind decides how it looks
     ├── RequestRefused     the request itself cannot be served: nothing was sent to the engine
+    ├── ShuttingDown       this process is ending: the call was not begun, or ended before its answer was whole
     └── EngineRefused      the engine answered with an error of its own; its status and text are kept
 
 Statuses, types and codes follow what OpenAI and Anthropic clients expect of a server.
@@ -36,14 +37,19 @@ class Kind(Enum):
     INVALID_SESSION = Shape(400, "invalid_request_error", "invalid_session")
     SESSION_REQUIRED = Shape(400, "invalid_request_error", "session_required")
     INVALID_PARAMETER = Shape(400, "invalid_request_error", "invalid_parameter")
+    NOT_BUILT_YET = Shape(400, "invalid_request_error", "not_built_yet")
     MODEL_NOT_FOUND = Shape(404, "not_found_error", "model_not_found")
     NOT_FOUND = Shape(404, "not_found_error", "not_found")
+    CAPTURE_OFF = Shape(404, "not_found_error", "capture_off")
+    UNKNOWN_SESSION = Shape(404, "not_found_error", "unknown_session")
+    UNKNOWN_RECORD = Shape(404, "not_found_error", "unknown_record")
     METHOD_NOT_ALLOWED = Shape(405, "invalid_request_error", "method_not_allowed")
     REQUEST_TOO_LARGE = Shape(413, "invalid_request_error", "request_too_large")
     INTERNAL = Shape(500, "server_error", "internal_error")
     UPSTREAM_ERROR = Shape(502, "server_error", "upstream_error")
     UPSTREAM_AUTH = Shape(502, "server_error", "upstream_auth")
     CAPTURE_UNAVAILABLE = Shape(503, "server_error", "capture_unavailable", retry_after=1)
+    SHUTTING_DOWN = Shape(503, "server_error", "shutting_down", retry_after=5)
     UPSTREAM_TIMEOUT = Shape(504, "server_error", "upstream_timeout")
 
 
@@ -82,6 +88,18 @@ class SwitchyardError(Exception):
 
 class RequestRefused(SwitchyardError):
     """The request cannot be served; nothing was sent to the engine."""
+
+
+class ShuttingDown(SwitchyardError):
+    """This process is ending: the call was not begun, or was ended before its answer was whole."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Kind.SHUTTING_DOWN, message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        # The next attempt should look for another process, not come back over this connection.
+        return {**super().headers, "connection": "close"}
 
 
 class EngineRefused(SwitchyardError):

@@ -25,7 +25,8 @@ from switchyard_py.config import SessionSettings, Target
 from switchyard_py.dialects import chat
 from switchyard_py.engines import vllm
 from switchyard_py.engines.vllm import EngineFault, Prepared, StreamHarvest, WhitespaceHold
-from switchyard_py.errors import Kind, RequestRefused, SwitchyardError
+from switchyard_py.errors import Kind, RequestRefused, ShuttingDown, SwitchyardError
+from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.rawjson import Slice
 from switchyard_py.refusals import engine_failed, engine_refused
 from switchyard_py.routing.credentials import target_headers
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 LARGE_BYTES = 32 * 1024
 MAX_REPLY_BYTES = 1024 * 1024 * 1024
 MAX_ERROR_BYTES = 1024 * 1024
+MAX_KEPT_HEADER = 1024
 # After the end of a stream its connection is read out so that it can be used again, but not for ever.
 DRAIN_SECONDS = 1.0
 
@@ -80,6 +82,7 @@ class Proxy:
         sessions: SessionSettings,
         max_body_bytes: int,
         stats: Stats,
+        calls: RunningCalls,
     ) -> None:
         self._table = table
         self._upstream = upstream
@@ -88,12 +91,14 @@ class Proxy:
         self._sessions = sessions
         self._max_body_bytes = max_body_bytes
         self._stats = stats
+        self._calls = calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         agent = Agent(scope, receive, send)
         self._stats.calls += 1
         try:
-            await self._serve(agent)
+            with self._calls.running(agent):
+                await self._serve(agent)
         except AgentGone:
             self._stats.agent_gone += 1
         except SwitchyardError as error:
@@ -105,11 +110,13 @@ class Proxy:
             agent.close()
 
     async def _serve(self, agent: Agent) -> None:
-        body = await agent.read_body(self._max_body_bytes)
+        with agent.present():
+            body = await agent.read_body(self._max_body_bytes)
         headers = header_values(agent.scope["headers"])
         fields = await self._work(len(body), chat.read, body)
         identity = identify(headers, fields, agent.scope.get("switchyard.session"), self._sessions.native_ids)
-        destination = await self._table.find(chat.asked_model(fields))
+        with agent.present():
+            destination = await self._table.find(chat.asked_model(fields))
         ledger = self._ledger_for(destination, identity)
         passage = await self._work(
             len(body), self._prepare, agent, headers, identity, destination, fields, body, ledger is not None
@@ -155,8 +162,8 @@ class Proxy:
             started_at=time.time(),
             streamed=prepared.streamed,
             agent=identity.agent,
-            client_request_id=headers.get("x-request-id"),
-            user_agent=headers.get("user-agent"),
+            client_request_id=_cut(headers.get("x-request-id")),
+            user_agent=_cut(headers.get("user-agent")),
         )
         digest = body_digest(body) if captured else ""
         return Passage(agent, headers, identity, destination, prepared, course, digest)
@@ -189,6 +196,9 @@ class Proxy:
                     await self._capture_buffered(passage, call, reply)
         except AgentGone:
             await self._fail(passage, call, "agent_gone")
+            raise
+        except ShuttingDown:
+            await self._fail(passage, call, "shutdown")
             raise
         except SwitchyardError as error:
             await self._fail(passage, call, f"{error.code}: {error}")
@@ -253,8 +263,7 @@ class Proxy:
             AgentGone: the agent went before its tail; the record says so.
             SwitchyardError: neither the record nor its loss could be written.
         """
-        reasons = vllm.invalid_reasons(generation)
-        record = await self._work(size, self._record, passage, call, generation, reasons)
+        record = await self._work(size, self._proved_record, passage, call, generation)
         if not passage.agent.gone:
             try:
                 await call.commit(record)
@@ -315,6 +324,8 @@ class Proxy:
                         raise engine_refused(reply.status, reply.headers, await reply.read(MAX_ERROR_BYTES), target)
                 if _is_event_stream(reply) and not passage.prepared.streamed:
                     raise EngineFault("the engine answered with a stream that was not asked for")
+                if agent.begun and not _is_event_stream(reply):
+                    raise EngineFault("the engine answered without a stream to a call that asked for one")
                 yield reply
             finally:
                 reply.close()
@@ -324,11 +335,14 @@ class Proxy:
     async def _fail(self, passage: Passage, call: OpenCall, reason: str) -> None:
         if not call.ended:
             log.info("call %s of session %s failed: %s", call.uuid, call.intent.session_id, reason)
-            await call.fail(reason, self._seen_record(passage, call))
+            await call.fail(reason, await self._work(len(passage.prepared.body), self._seen_record, passage, call))
 
     def _seen_record(self, passage: Passage, call: OpenCall) -> bytes | None:
         generation = passage.seen()
         return self._record(passage, call, generation, ["failed"]) if generation.choices else None
+
+    def _proved_record(self, passage: Passage, call: OpenCall, generation: Generation) -> bytes:
+        return self._record(passage, call, generation, vllm.invalid_reasons(generation))
 
     def _record(self, passage: Passage, call: OpenCall, generation: Generation, reasons: list[str]) -> bytes:
         now = time.time()
@@ -367,6 +381,11 @@ def _engine_headers(passage: Passage, request_id: str) -> list[tuple[str, str]]:
     if passage.identity.session_id is not None:
         headers.append(("x-session-id", passage.identity.session_id))
     return headers + [(name, passage.headers[name]) for name in PASSED_HEADERS if name in passage.headers]
+
+
+def _cut(text: str | None) -> str | None:
+    """What a record keeps of a header an agent may fill with anything."""
+    return text and text[:MAX_KEPT_HEADER]
 
 
 def _is_event_stream(reply: Reply) -> bool:

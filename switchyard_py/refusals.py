@@ -7,7 +7,7 @@ import orjson
 from switchyard_py.config import Target
 from switchyard_py.engines.vllm import EngineFault, message_of
 from switchyard_py.errors import EngineRefused, Kind, SwitchyardError
-from switchyard_py.upstream import NotConnected, SentNoReply, UpstreamError, UpstreamTimeout
+from switchyard_py.upstream import UpstreamError, UpstreamTimeout
 
 # Retry advice and rate limits of the engine stay useful to the agent.
 _PASSED_HEADERS = ("retry-after", "retry-after-ms", "x-should-retry")
@@ -24,13 +24,7 @@ def engine_failed(error: UpstreamError | EngineFault, target: Target) -> Switchy
         return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id}: {error}.")
     if isinstance(error, UpstreamTimeout):
         return SwitchyardError(Kind.UPSTREAM_TIMEOUT, f"Target {target.id}: {error} ({error.which} timeout).")
-    if isinstance(error, NotConnected):
-        return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id} cannot be reached: {error}.")
-    if isinstance(error, SentNoReply):
-        return SwitchyardError(
-            Kind.UPSTREAM_ERROR, f"Target {target.id} closed the connection without a reply: {error}."
-        )
-    return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id} broke its reply off: {error}.")
+    return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id}: {error}.")
 
 
 def engine_refused(status: int, headers: Mapping[str, str], body: bytes, target: Target) -> SwitchyardError:

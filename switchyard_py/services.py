@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from switchyard_py.capture.ledger import Ledger
-from switchyard_py.config import ServeSettings
+from switchyard_py.config import CaptureSettings, ServeSettings
+from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.proxy import Proxy
 from switchyard_py.routing.catalogue import Catalogue
 from switchyard_py.routing.table import RouteTable
@@ -34,31 +36,45 @@ class Services:
     reader: SessionReader | None
     log_dir: Path | None
     stats: Stats
+    calls: RunningCalls
 
 
 @asynccontextmanager
 async def open_services(
-    settings: ServeSettings, open_ledger: Callable[[Path], Ledger] = Ledger.open
+    settings: ServeSettings, calls: RunningCalls, open_ledger: Callable[..., Ledger] = Ledger.open
 ) -> AsyncIterator[Services]:
     """Open everything inside the running loop; `open_ledger` opens the account of the capture directory.
+
+    `calls` will know the model calls that run.
 
     Raises:
         OSError: the capture directory cannot be used.
     """
     bundle, log_dir = settings.bundle, settings.log_dir
-    ledger = None if log_dir is None else await asyncio.to_thread(open_ledger, log_dir)
+    ledger = (
+        None if log_dir is None else await asyncio.to_thread(open_ledger, log_dir, **ledger_options(bundle.capture))
+    )
     reader = None if log_dir is None or ledger is None else SessionReader(log_dir, ledger.writer)
     workbench = WorkThread("large-bodies")
     upstream = AiohttpUpstream()
     catalogue = Catalogue(upstream)
     table = RouteTable(bundle, catalogue)
     stats = Stats()
-    proxy = Proxy(table, upstream, ledger, workbench, bundle.sessions, bundle.server.max_body_bytes, stats)
+    proxy = Proxy(table, upstream, ledger, workbench, bundle.sessions, bundle.server.max_body_bytes, stats, calls)
     try:
-        yield Services(proxy, table, catalogue, upstream, ledger, reader, log_dir, stats)
+        yield Services(proxy, table, catalogue, upstream, ledger, reader, log_dir, stats, calls)
     finally:
         await catalogue.close()
         await upstream.close()
         workbench.close(CLOSE_SECONDS)
         if ledger is not None and not await ledger.close(CLOSE_SECONDS):
             log.error("the capture directory did not answer for %g s; its open calls count as abandoned", CLOSE_SECONDS)
+
+
+def ledger_options(capture: CaptureSettings) -> dict[str, Any]:
+    """What the bundle says of the ledger, as arguments of `Ledger.open`."""
+    return {
+        "durable": capture.durability == "power",
+        "begin_seconds": capture.begin_timeout,
+        "min_free_bytes": capture.min_free_bytes,
+    }

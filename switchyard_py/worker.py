@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import queue
 import threading
 import time
 from collections import deque
@@ -24,14 +25,18 @@ T = TypeVar("T")
 class WorkThread:
     """A thread with a queue. Functions run one at a time in the order they were handed in, delayed ones when due.
 
-    Usable from any thread and from several event loops at once.
+    Those of `submit_when_idle` and `post_when_idle` keep an order of their own and run when nothing else waits. Usable
+    from any thread and from several event loops at once.
     """
 
     def __init__(self, name: str) -> None:
         self._jobs: deque[Callable[[], None]] = deque()
+        self._idle_jobs: deque[Callable[[], None]] = deque()
         self._delayed: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._wake = threading.Condition()
+        # One token for each job, and some without one. Waiting for it costs less than for a Condition.
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._closing = False
         self._mailboxes: dict[asyncio.AbstractEventLoop, _Mailbox] = {}
         # A daemon: a function that hangs on a dead disk must not keep the process from ending.
@@ -43,6 +48,15 @@ class WorkThread:
 
         Cancelling the waiter does not cancel the function. Raises RuntimeError when the thread is closed.
         """
+        return await self._submit(self._jobs, function, args)
+
+    def submit_when_idle(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Like `run` without waiting for it; the function runs only when nothing else waits."""
+        return self._submit(self._idle_jobs, function, args)
+
+    def _submit(
+        self, jobs: deque[Callable[[], None]], function: Callable[..., T], args: tuple[Any, ...]
+    ) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         mailbox = self._mailbox(loop)
@@ -55,34 +69,38 @@ class WorkThread:
             else:
                 mailbox.put(future, result, None)
 
-        self._enqueue(job)
-        return await future
+        self._enqueue(jobs, job)
+        return future
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Run `function(*args)` in the thread and forget it; what it raises is logged."""
-        self._enqueue(lambda: _run_logged(function, args))
+        self._enqueue(self._jobs, lambda: _run_logged(function, args))
+
+    def post_when_idle(self, function: Callable[..., object], *args: Any) -> None:
+        """Like `post`, but only when nothing else waits."""
+        self._enqueue(self._idle_jobs, lambda: _run_logged(function, args))
 
     def post_after(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
         """Like `post`, not before `seconds` have passed; dropped when the thread closes first."""
         due = time.monotonic() + seconds
-        with self._wake:
+        with self._lock:
             self._refuse_when_closing()
             heapq.heappush(self._delayed, (due, next(self._order), lambda: _run_logged(function, args)))
-            self._wake.notify()
+            self._tokens.put(None)
 
     def close(self, timeout: float | None = None) -> bool:
         """Take no more work, finish what is queued and join. False when that took longer than `timeout` seconds."""
-        with self._wake:
+        with self._lock:
             self._closing = True
-            self._wake.notify()
+            self._tokens.put(None)
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def _enqueue(self, job: Callable[[], None]) -> None:
-        with self._wake:
+    def _enqueue(self, jobs: deque[Callable[[], None]], job: Callable[[], None]) -> None:
+        with self._lock:
             self._refuse_when_closing()
-            self._jobs.append(job)
-            self._wake.notify()
+            jobs.append(job)
+            self._tokens.put(None)
 
     def _refuse_when_closing(self) -> None:
         if self._closing:
@@ -103,15 +121,23 @@ class WorkThread:
             del job
 
     def _next_job(self) -> Callable[[], None] | None:
-        with self._wake:
-            while True:
-                if self._delayed and not self._closing and self._delayed[0][0] <= time.monotonic():
-                    return heapq.heappop(self._delayed)[2]
-                if self._jobs:
-                    return self._jobs.popleft()
-                if self._closing:
-                    return None
-                self._wake.wait(self._delayed[0][0] - time.monotonic() if self._delayed else None)
+        while True:
+            timeout = None
+            if self._delayed and not self._closing:
+                timeout = self._delayed[0][0] - time.monotonic()
+                if timeout <= 0:
+                    with self._lock:
+                        return heapq.heappop(self._delayed)[2]
+            try:
+                self._tokens.get(timeout=timeout)
+            except queue.Empty:
+                continue
+            if self._jobs:
+                return self._jobs.popleft()
+            if self._idle_jobs:
+                return self._idle_jobs.popleft()
+            if self._closing:
+                return None
 
 
 class _Mailbox:

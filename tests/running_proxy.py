@@ -31,14 +31,18 @@ from switchyard_py.config import ServeSettings, load_bundle
 from switchyard_py.store import Filesystem
 
 ROUTE = "policy_model"
+NO_DRAIN = {"server": {"drain_seconds": 0}}
 HELLO = {"model": ROUTE, "messages": [{"role": "user", "content": "hi"}]}
 
 
 def bundle(base_url: str, *, target: dict[str, Any] | None = None, **top: Any) -> dict[str, Any]:
-    """One captured route to the engine at `base_url`; `target` and the other keys are laid over it."""
+    """One captured route to the engine at `base_url`; `target` and the other keys are laid over it.
+
+    Nobody waits for the drain, unless `server` is given.
+    """
     given = {"model": "actual-model", "base_url": base_url, "api_key": "dummy", "format": "openai"}
     engine = {"token_capture_engine": "vllm"}
-    return {"routes": {ROUTE: {"type": "model", "target": {**given, **engine, **(target or {})}}}, **top}
+    return {"routes": {ROUTE: {"type": "model", "target": {**given, **engine, **(target or {})}}}, **NO_DRAIN, **top}
 
 
 def session_path(session_id: str) -> str:
@@ -183,6 +187,20 @@ class ProxyProcess:
         if self.exit_status is None:
             self._end(signal.SIGTERM)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, how: signal.Signals) -> None:
+        """Send a signal and go on."""
+        self._process.send_signal(how)
+
+    def wait(self, within: float = 15) -> int:
+        """Wait until it has ended by itself; its exit status."""
+        self._reap(within)
+        assert self.exit_status is not None
+        return self.exit_status
+
     def kill(self) -> None:
         """End it as `kill -9` does."""
         self._end(signal.SIGKILL)
@@ -206,8 +224,11 @@ class ProxyProcess:
 
     def _end(self, how: signal.Signals) -> None:
         self._process.send_signal(how)
+        self._reap(15)
+
+    def _reap(self, within: float) -> None:
         try:
-            self.exit_status = self._process.wait(timeout=15)
+            self.exit_status = self._process.wait(timeout=within)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

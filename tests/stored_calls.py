@@ -109,6 +109,9 @@ class FaultyFilesystem(Filesystem):
         """Mounted read-only."""
         self.errors = dict.fromkeys(("make_directory", "create", "rename", "unlink"), errno.EROFS)
 
+    def refuse_flushes(self) -> None:
+        self.errors = {"sync": errno.EIO}
+
     def refuse_renames(self) -> None:
         self.errors = {"rename": errno.EIO}
 
@@ -140,6 +143,14 @@ class FaultyFilesystem(Filesystem):
     def read(self, path: str) -> bytes:
         self._maybe_fail("read")
         return super().read(path)
+
+    def sync(self, path: str) -> None:
+        self._maybe_fail("sync")
+        super().sync(path)
+
+    def probe(self, directory: str) -> None:
+        self._maybe_fail("create")
+        super().probe(directory)
 
     def rename(self, source: str, target: str) -> None:
         self._maybe_fail("rename")

@@ -42,6 +42,21 @@ async def test_runs_in_the_order_of_the_calls(thread: WorkThread) -> None:
     assert seen == list(range(100))
 
 
+async def test_idle_work_runs_in_order_when_nothing_else_waits(thread: WorkThread) -> None:
+    seen: list[str] = []
+    go = threading.Event()
+    thread.post(go.wait, 5)
+    idle = thread.submit_when_idle(seen.append, "idle 1")
+    thread.post_when_idle(seen.append, "idle 2")
+    thread.post(seen.append, "first")
+    thread.post(lambda: thread.post(seen.append, "asked for meanwhile"))
+    last = thread.submit_when_idle(seen.append, "idle 3")
+    go.set()
+    await idle
+    await last
+    assert seen == ["first", "asked for meanwhile", "idle 1", "idle 2", "idle 3"]
+
+
 async def test_wakes_the_loop_once_for_all_results_that_are_ready(
     thread: WorkThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,10 +153,11 @@ def test_close_finishes_what_is_queued_and_drops_what_is_delayed() -> None:
     thread = WorkThread("closing")
     seen: list[str] = []
     thread.post(time.sleep, 0.02)
+    thread.post_when_idle(seen.append, "idle")
     thread.post(seen.append, "queued")
     thread.post_after(60, seen.append, "delayed")
     assert thread.close(5)
-    assert seen == ["queued"]
+    assert seen == ["queued", "idle"]
     with pytest.raises(RuntimeError, match="closed"):
         thread.post(seen.append, "late")
     with pytest.raises(RuntimeError, match="closed"):

@@ -3,75 +3,80 @@
 Nothing is sent to an engine before `Ledger.begin` returned, and no tail goes to an agent before `OpenCall.commit` did.
 A mark the store refuses is tried again until it is written; until then the call counts as open.
 All states change in one thread, in the order in which they were asked for, so a cancelled waiter leaves none half done.
+
+A store that does not keep up slows calls down instead of filling the memory: a call begins only when no other call
+waits to be ended, so what waits is what calls already begun have to store, and that is never refused for being slow.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from switchyard_py.store import CallIntent, Filesystem, State, Writer
+from switchyard_py.capture.account import Counters, Outcome, StoreUnavailable
+from switchyard_py.store import CallIntent, Filesystem, Leftovers, State, Writer, store_fault
 from switchyard_py.worker import WorkThread
 
 __all__ = ["Counters", "Ledger", "OpenCall", "Outcome", "StoreUnavailable"]
 
 log = logging.getLogger(__name__)
 
-
-class StoreUnavailable(Exception):
-    """The store can neither keep a call nor a mark of it; the agent must be told of an error. `str()` says why."""
-
-
-class Outcome(enum.Enum):
-    """What became of a call whose agent may now get its tail."""
-
-    COMMITTED = "committed"
-    LOST = "lost"
-    """The store refused the record and keeps a mark in its place."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """Calls of this process. begun = open + committed + undelivered + lost + failed; `refused` ones never began."""
-
-    begun: int = 0
-    open: int = 0
-    committed: int = 0
-    undelivered: int = 0
-    lost: int = 0
-    failed: int = 0
-    refused: int = 0
+BEGIN_SECONDS = 10.0
+# Each call that waits to begin holds its request in memory.
+MOST_BEGINNING = 4096
 
 
 class Ledger:
     """One writer of a directory, with a thread of its own. Open it once per process."""
 
-    def __init__(self, writer: Writer, *, retry_seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        retry_seconds: float = 1.0,
+        begin_seconds: float = BEGIN_SECONDS,
+        min_free_bytes: int | None = None,
+    ) -> None:
+        """See `open`."""
         self.writer = writer
         self.counters = Counters()
         self._retry_seconds = retry_seconds
+        self._begin_seconds = begin_seconds
+        self._min_free_bytes = min_free_bytes
+        self._beginning = 0
         self._thread = WorkThread("ledger")
         self._unwritten: dict[str, Callable[[], None]] = {}
+        # Calls that have ended since the writer was last synced.
+        self._unsynced: set[OpenCall] = set()
+        self._looking: asyncio.Future[str | None] | None = None
+        self._signed_out = False
+        leftovers = writer.leftovers()
+        if leftovers is not None:
+            self._thread.post_when_idle(self._clear, leftovers)
 
     @classmethod
     def open(
         cls,
         directory: Path,
         *,
+        durable: bool = False,
         retry_seconds: float = 1.0,
+        begin_seconds: float = BEGIN_SECONDS,
+        min_free_bytes: int | None = None,
         filesystem: Filesystem | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Ledger:
         """Make the directory when it is missing and sign in as a writer. Raises OSError.
 
-        `clock` gives nanoseconds since 1970; marks the store refuses are tried again every `retry_seconds`.
+        `durable`: what `OpenCall.commit` has kept survives a power failure, not only the end of this process.
+        `clock` gives nanoseconds since 1970; marks the store refuses are tried again every `retry_seconds`; a call
+        waits `begin_seconds` for a slow store before it is refused. `min_free_bytes`: see `store_fault`.
         """
-        return cls(Writer(directory, filesystem=filesystem, clock=clock), retry_seconds=retry_seconds)
+        writer = Writer(directory, durable=durable, filesystem=filesystem, clock=clock)
+        return cls(writer, retry_seconds=retry_seconds, begin_seconds=begin_seconds, min_free_bytes=min_free_bytes)
 
     @property
     def unwritten(self) -> int:
@@ -79,33 +84,71 @@ class Ledger:
         return len(self._unwritten)
 
     async def begin(self, intent: CallIntent) -> OpenCall:
-        """Put the intent of a call on disk. Raises StoreUnavailable when that fails: nothing may be sent then.
+        """Put the intent of a call on disk.
 
+        Raises StoreUnavailable when that fails or takes longer than `begin_seconds`: nothing may be sent then.
         Raises ValueError for an intent that no store could keep (an empty session id, lone surrogates).
         """
         call = OpenCall(self, intent)
+        self._beginning += 1
         try:
-            await self._thread.run(call._begin)
+            if self._beginning > MOST_BEGINNING:
+                raise StoreUnavailable(f"the store is too slow: {MOST_BEGINNING} calls wait for it already")
+            begun = self._thread.submit_when_idle(call._begin)
+            timer = asyncio.get_running_loop().call_later(self._begin_seconds, self._refuse_slow, call, begun)
+            try:
+                await begun
+            finally:
+                timer.cancel()
         except asyncio.CancelledError:
-            # The intent may be on disk by now, and nobody is left who could end the call.
-            self._thread.post(call._fail, "cancelled before anything was sent", None)
+            call._give_up("cancelled before anything was sent")
             raise
+        except StoreUnavailable:
+            self.counters.refused += 1
+            raise
+        finally:
+            self._beginning -= 1
         return call
+
+    def _refuse_slow(self, call: OpenCall, begun: asyncio.Future[None]) -> None:
+        if not begun.done():
+            call._give_up("the store was too slow, so nothing was sent")
+            reason = f"the store is too slow: it did not begin the call within {self._begin_seconds:g} s"
+            begun.set_exception(StoreUnavailable(reason))
+
+    async def fault(self, within: float) -> str | None:
+        """Why the store is not to be relied on for more calls, None when it is; answers within so many seconds."""
+        if self._looking is None or self._looking.done():
+            # One look at a time: on a disk that hangs, each would stay.
+            self._looking = asyncio.ensure_future(
+                self._thread.run(store_fault, self.writer.root, self._min_free_bytes, self.writer.filesystem)
+            )
+        await asyncio.wait([self._looking], timeout=within)
+        if not self._looking.done():
+            return f"the capture directory did not take a file within {within:g} s"
+        return self._looking.result()
 
     async def close(self, within: float = 5.0) -> bool:
         """Try pending marks once more, sign out and end the thread.
 
         False when the disk did not answer within that many seconds. Calls still open count as abandoned afterwards.
         """
+        if self._looking is not None:
+            self._looking.cancel()
         try:
-            await asyncio.wait_for(self._thread.run(self._sign_out), within)
+            await asyncio.wait_for(self._thread.submit_when_idle(self._sign_out), within)
         except TimeoutError:
             within = 0.0  # the thread hangs in the disk; it ends with the process
         return self._thread.close(within)
 
     # What follows runs in the thread.
 
+    def _clear(self, leftovers: Leftovers) -> None:
+        if not self._signed_out and leftovers.clear():
+            self._thread.post_when_idle(self._clear, leftovers)
+
     def _sign_out(self) -> None:
+        self._signed_out = True
         self._write_again()
         for uuid in self._unwritten:
             log.error("the state of call %s could not be written before the end", uuid)
@@ -146,8 +189,11 @@ class OpenCall:
         """Whether one of the ending methods was called; useful in a `finally`."""
         self._may_withdraw = True
         self._ledger = ledger
-        self._state: State | None = None  # on disk; belongs to the ledger's thread
+        self._given_up = False
+        # These belong to the ledger's thread.
+        self._state: State | None = None  # on disk
         self._failing = False
+        self._unsyncable: OSError | None = None
 
     @property
     def uuid(self) -> str:
@@ -161,11 +207,15 @@ class OpenCall:
         marks the call as failed as soon as it can.
         """
         self._end()
+        ledger = self._ledger
         try:
-            return await self._ledger._thread.run(self._commit, record)
+            outcome = await ledger._thread.run(self._commit, record)
+            if ledger.writer.durable:
+                await ledger._thread.run(self._sync, record)
         except StoreUnavailable:
             self._may_withdraw = False
             raise
+        return outcome
 
     async def undelivered(self, record: bytes) -> None:
         """A disconnect was seen before the tail went out, before or after the commit. Store trouble never raises."""
@@ -174,6 +224,8 @@ class OpenCall:
         self.ended = True
         self._may_withdraw = False
         await self._ledger._thread.run(self._withdraw, record)
+        if self._ledger.writer.durable:
+            await self._ledger._thread.run(self._sync, record)
 
     async def fail(self, reason: str, seen: bytes | None) -> None:
         """The agent is told of an error or is gone. `seen`: what the engine sent so far, as a partial record.
@@ -190,6 +242,11 @@ class OpenCall:
         self._may_withdraw = False
         self._ledger._thread.post(self._fail, reason, seen)
 
+    def _give_up(self, reason: str) -> None:
+        # The intent may be on disk by now, and nobody is left who could end the call.
+        self._given_up = True
+        self._ledger._thread.post(self._fail, reason, None)
+
     def _end(self) -> None:
         if self.ended:
             raise RuntimeError(f"call {self.uuid} has ended already")
@@ -198,10 +255,11 @@ class OpenCall:
     # What follows runs in the ledger's thread.
 
     def _begin(self) -> None:
+        if self._given_up:
+            return
         try:
             self.intent = self._ledger.writer.begin(self.intent)
         except OSError as error:
-            self._ledger.counters.refused += 1
             log.error("the store cannot begin a call: %s", error)
             raise StoreUnavailable(
                 f"the store cannot begin a call: {error.strerror or 'input/output error'}"
@@ -226,6 +284,25 @@ class OpenCall:
             return Outcome.LOST
         self._enter(State.COMMITTED)
         return Outcome.COMMITTED
+
+    def _sync(self, record: bytes) -> None:
+        """Make the end of the call survive a power failure, in one go with all calls that have ended meanwhile."""
+        ledger = self._ledger
+        if self in ledger._unsynced:
+            failures = ledger.writer.sync()
+            for call in ledger._unsynced:
+                call._unsyncable = failures.get(ledger.writer.directory(call.intent))
+            ledger._unsynced.clear()
+        if self._unsyncable is None:
+            return
+        reason = f"the store cannot flush the record: {self._unsyncable.strerror or 'input/output error'}"
+        log.error("call %s may not survive a power failure: %s", self.uuid, reason)
+        if self._state is State.COMMITTED:
+            self._withdraw(record)
+            raise StoreUnavailable(reason)
+        if self._state is State.LOST:
+            self._fail(reason, record)
+            raise StoreUnavailable(reason)
 
     def _withdraw(self, record: bytes) -> None:
         if self._state is None or self._failing:
@@ -263,3 +340,5 @@ class OpenCall:
             name = counted.name.lower()
             setattr(counters, name, getattr(counters, name) + step)
         self._state = state
+        if self._ledger.writer.durable and state is not State.FAILED:
+            self._ledger._unsynced.add(self)

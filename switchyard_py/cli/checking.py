@@ -37,6 +37,8 @@ def check(
     Exits with 1 when the bundle cannot be used or a probe does not bring back all that a record needs.
     """
     options: GlobalOptions = context.obj
+    if file is None and options.routing_profiles is None:
+        context.fail("no route bundle: name one, switchyard check FILE")
     bundle = read_bundle(context, file or options.routing_profiles)
     findings = asyncio.run(_probes(bundle)) if probe else None
     typer.echo(_json(bundle, options, findings) if as_json else _text(bundle, options))

@@ -67,7 +67,8 @@ async def _probe(upstream: Upstream, target: Target, mode: Mode) -> Finding:
         try:
             if reply.status != 200:
                 refused = engine_refused(reply.status, reply.headers, await reply.read(MAX_REPLY_BYTES), target)
-                return Finding(mode, faults=(str(refused),))
+                hint = "; does base_url end as the engine's API does, in /v1?" if reply.status == 404 else ""
+                return Finding(mode, faults=(f"{refused} (HTTP {reply.status}){hint}",))
             generation = await _generation(reply, mode)
         finally:
             reply.close()

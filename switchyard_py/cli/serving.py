@@ -24,7 +24,7 @@ _BEFORE_COMMAND = ("--routing-profiles", "-c", "--enable-rl-logging", "--rl-log-
 # By how the option begins: --intake-enabled, --intake-base-url and more.
 _NOT_OFFERED = {
     "--config": "profile configs of version 2 are not offered: give a route bundle with --routing-profiles",
-    "--inbound": "every route answers every dialect: leave it out",
+    "--inbound": "only chat completions are served so far: leave it out",
     "--reload": "not offered: restart the server after a change of the bundle",
     "--intake-": "the telemetry sink is not offered: leave it out",
     "--enable-intake": "the telemetry sink is not offered: leave it out",
@@ -95,9 +95,14 @@ def serve(
     logger.info("descriptor limit: %d of %d", *raise_descriptor_limit())
     with bind(settings.host, settings.port) as listener:
         announce(settings, listener.getsockname()[1], sys.stderr)
-        from switchyard_py.app import serve as run_server
+        from switchyard_py.server import CannotStart
+        from switchyard_py.supervisor import serve as run_server
 
-        raise typer.Exit(run_server(settings, listener))
+        try:
+            status = run_server(settings, listener)
+        except CannotStart as error:
+            end(str(error))
+        raise typer.Exit(status)
 
 
 def _overrides(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, Any]:

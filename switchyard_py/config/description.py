@@ -27,6 +27,8 @@ def describe_bundle(bundle: Bundle) -> dict[str, Any]:
         "capture": {
             "dir": str(bundle.capture.log_dir) if bundle.capture.log_dir else None,
             "durability": bundle.capture.durability,
+            "begin_timeout": bundle.capture.begin_timeout,
+            "min_free_bytes": bundle.capture.min_free_bytes,
         },
         "sessions": asdict(bundle.sessions),
         "server": asdict(bundle.server),

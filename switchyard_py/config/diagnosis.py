@@ -12,7 +12,7 @@ _SECRET_KEYS = {"api_key", "extra_headers", "base_url"}
 _LONGEST_VALUE = 60
 
 _WANTED = {
-    "string_type": "must be text",
+    "string_type": "must be text (put it in quotes)",
     "string_too_short": "must not be empty",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",

@@ -113,12 +113,6 @@ def _native_ids(names: tuple[str, ...]) -> tuple[str, ...]:
     return lowered
 
 
-def _durability(value: Any) -> Any:
-    if value == "power":
-        raise problem("durability power is not offered yet: write process")
-    return value
-
-
 def _directory(value: Any) -> Path:
     try:
         if isinstance(value, str) and value and "\0" not in value:
@@ -142,10 +136,11 @@ SecondsOrZero = Annotated[float, BeforeValidator(_number), Field(ge=0, allow_inf
 Count = Annotated[int, BeforeValidator(_number), Field(ge=1)]
 Port = Annotated[int, BeforeValidator(_number), Field(ge=0, le=65535)]
 Size = Annotated[int, BeforeValidator(_size), Field(ge=1)]
+SizeOrZero = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 Body = Annotated[dict[str, Any], BeforeValidator(_nothing_as_mapping)]
 Headers = Annotated[dict[str, str], BeforeValidator(_nothing_as_mapping), AfterValidator(_headers)]
 Names = Annotated[tuple[Text, ...], BeforeValidator(_nothing_as_list)]
 HeaderNames = Annotated[tuple[Text, ...], AfterValidator(_native_ids)]
 Directory = Annotated[Path, BeforeValidator(_directory)]
-Durability = Annotated[Literal["process"], BeforeValidator(_durability)]
+Durability = Literal["process", "power"]
 LogLevel = Annotated[Literal["critical", "error", "warning", "info", "debug", "trace"], BeforeValidator(_lower)]

@@ -30,6 +30,7 @@ from switchyard_py.config.fields import (
     SecondsOrZero,
     Secret,
     Size,
+    SizeOrZero,
     Text,
     problem,
 )
@@ -149,6 +150,8 @@ class CaptureEntry(Entry):
 
     log_dir: Directory = Field(default=Path(), validation_alias=AliasChoices("dir"))
     durability: Durability = "process"
+    begin_timeout: Seconds = 0
+    min_free_bytes: SizeOrZero = 0
 
 
 class SessionEntry(Entry):
@@ -166,6 +169,8 @@ class ServerEntry(Entry):
     workers: Count = 1
     log_level: LogLevel = "info"
     max_body_bytes: Size = 1
+    drain_seconds: SecondsOrZero = 0
+    grace_seconds: SecondsOrZero = 0
 
 
 class BundleEntry(Entry):

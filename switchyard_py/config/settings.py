@@ -78,6 +78,10 @@ class CaptureSettings:
     log_dir: Path | None = None
     """Directory of the records; None: the command line's default."""
     durability: Literal["process", "power"] = "process"
+    begin_timeout: float = 10
+    """Seconds a call waits for a slow store before it is refused."""
+    min_free_bytes: int | None = None
+    """Free space below which the proxy is not ready; None: 1 GiB, or 2 % of the file system where that is less."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,10 @@ class ServerSettings:
     workers: int = 1
     log_level: Literal["critical", "error", "warning", "info", "debug", "trace"] = "info"
     max_body_bytes: int = 128 * 1024 * 1024
+    drain_seconds: float = 5
+    """After the signal to stop: how long it keeps listening, so that load balancers can see it go."""
+    grace_seconds: float = 30
+    """After the signal to stop: how long calls may run on."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,10 @@ Wire facts: OpenAI's chat streaming reference; SDKs raise on a chunk with a top-
 
 from collections.abc import Mapping
 
-import orjson
-
 from switchyard_py.dialects.tail import TailHold
 from switchyard_py.engines.vllm import Chunk
 from switchyard_py.errors import EngineRefused, Kind, RequestRefused, SwitchyardError
-from switchyard_py.rawjson import InvalidJSON, Slice, check_text, decode, split_object
+from switchyard_py.rawjson import InvalidJSON, Slice, check_text, decode, encode, split_object
 
 NAME = "chat"
 PATH = "/v1/chat/completions"
@@ -39,7 +37,7 @@ def error_body(error: SwitchyardError) -> bytes:
     """The error as a response body; an engine's own body in the right shape is passed on as it is."""
     if isinstance(error, EngineRefused) and error.given is not None:
         return error.given
-    return orjson.dumps(error.body())
+    return encode(error.body())
 
 
 def error_event(error: SwitchyardError) -> bytes:

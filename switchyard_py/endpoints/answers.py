@@ -2,35 +2,39 @@
 
 from collections.abc import Mapping
 
-import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from switchyard_py.errors import SOURCE_HEADER, SWITCHYARD
+from switchyard_py.errors import SOURCE_HEADER, SWITCHYARD, Kind
+from switchyard_py.rawjson import encode
 
-_CODES = {404: "not_found", 405: "method_not_allowed"}
+_OF_THE_FRAMEWORK = {404: Kind.NOT_FOUND, 405: Kind.METHOD_NOT_ALLOWED}
 
 
 class Refused(HTTPException):
-    """A request of the reading side that cannot be answered. `code` None leaves it out of the body."""
+    """A request of the reading side that cannot be answered."""
 
-    def __init__(self, status: int, detail: str, code: str | None) -> None:
-        super().__init__(status, detail)
-        self.code = code
+    def __init__(self, kind: Kind, detail: str) -> None:
+        super().__init__(kind.value.status, detail)
+        self.kind = kind
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON response."""
-    return Response(orjson.dumps(value), status, headers, media_type="application/json")
+    return Response(encode(value), status, headers, media_type="application/json")
 
 
 async def refuse(request: Request, error: Exception) -> Response:
     """The handler for refusals, for what the framework itself refuses, and for mistakes in this program."""
     headers = {SOURCE_HEADER: SWITCHYARD}
     if not isinstance(error, HTTPException):
-        return answer({"detail": "The proxy failed; its log says why.", "code": "internal_error"}, 500, headers)
+        body = {"detail": "The proxy failed; its log says why.", "code": Kind.INTERNAL.value.code}
+        return answer(body, Kind.INTERNAL.value.status, headers)
     headers.update(error.headers or {})
-    code = error.code if isinstance(error, Refused) else _CODES.get(error.status_code, "error")
-    body = {"detail": error.detail} if code is None else {"detail": error.detail, "code": code}
+    kind = error.kind if isinstance(error, Refused) else _OF_THE_FRAMEWORK.get(error.status_code, Kind.INVALID_BODY)
+    body = {"detail": error.detail, "code": kind.value.code}
+    if kind is Kind.UNKNOWN_SESSION:
+        # The trainer knows this body, which has no code.
+        del body["code"]
     return answer(body, error.status_code, headers)

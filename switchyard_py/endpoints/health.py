@@ -1,10 +1,8 @@
 """Whether the proxy lives, and whether it can do its work."""
 
 import asyncio
-import os
-import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,11 +27,17 @@ async def live(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """GET and HEAD /readyz: 503 names the checks that fail, each with a reason."""
     services: Services = request.state.services
-    checks = {"store": await _store_fault(services.log_dir), "engines": await _engines_fault(services)}
+    if services.calls.draining:
+        return _not_ready({"draining": "the proxy is shutting down and takes no new calls"})
+    checks = {"store": await _store_fault(services), "engines": await _engines_fault(services)}
     failing = {name: fault for name, fault in checks.items() if fault is not None}
     if failing:
-        return answer({"status": "not ready", "failing": failing}, 503, {"retry-after": "2"})
+        return _not_ready(failing)
     return answer({"status": "ok", "checks": list(checks)})
+
+
+def _not_ready(failing: Mapping[str, str]) -> Response:
+    return answer({"status": "not ready", "failing": failing}, 503, {"retry-after": "2"})
 
 
 async def stats(request: Request) -> Response:
@@ -41,27 +45,13 @@ async def stats(request: Request) -> Response:
     services: Services = request.state.services
     body: dict[str, object] = {**services.stats.as_dict(), "resent": services.upstream.resent}
     if services.ledger is not None and services.reader is not None:
-        body["ledger"] = asdict(services.ledger.counters)
+        body["ledger"] = {**asdict(services.ledger.counters), "unwritten": services.ledger.unwritten}
         body["faulty_files"] = services.reader.faulty_files
     return answer(body)
 
 
-async def _store_fault(directory: Path | None) -> str | None:
-    if directory is None:
-        return None
-    try:
-        async with asyncio.timeout(STORE_SECONDS):
-            await asyncio.to_thread(_write_probe, directory)
-    except TimeoutError:
-        return f"the capture directory did not take a file within {STORE_SECONDS:g} s"
-    except OSError as error:
-        return f"the capture directory takes no files: {os.strerror(error.errno or 0)}"
-    return None
-
-
-def _write_probe(directory: Path) -> None:
-    with tempfile.TemporaryFile(dir=directory) as probe:
-        probe.write(b"ready?")
+async def _store_fault(services: Services) -> str | None:
+    return None if services.ledger is None else await services.ledger.fault(STORE_SECONDS)
 
 
 async def _engines_fault(services: Services) -> str | None:

@@ -32,6 +32,8 @@ async def list_models(request: Request) -> Response:
 async def show_model(request: Request) -> Response:
     """GET /v1/models/{id}."""
     model = unquote(request.path_params["model"])
+    if not model:
+        return await list_models(request)
     for entry in await _entries(request.state.services.table, request.state.services.catalogue):
         if entry["id"] == model:
             return answer(entry)
@@ -46,7 +48,7 @@ async def _entries(table: RouteTable, catalogue: Catalogue) -> list[dict[str, ob
 
 
 async def _route_entries(route: Route, table: RouteTable, catalogue: Catalogue) -> list[dict[str, object]]:
-    length = await catalogue.max_model_len(route.target)
+    length = await catalogue.max_model_len(route.target, route.target.model)
     profile: dict[str, object] = {"profile": route.type}
     if route.type == "passthrough":
         profile["source"] = "configured"
@@ -54,7 +56,8 @@ async def _route_entries(route: Route, table: RouteTable, catalogue: Catalogue) 
     entries += [_entry(alias, route, {**profile, "alias_of": route.name}, length) for alias in route.aliases]
     if route.type == "passthrough":
         found: dict[str, object] = {"profile": route.type, "source": "discovered"}
-        entries += [_entry(name, None, found, None) for name in await table.discovered(route)]
+        for name in await table.discovered(route):
+            entries.append(_entry(name, None, found, await catalogue.max_model_len(route.target, name)))
     return entries
 
 

@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from switchyard_py.capture.record import SCHEMA_VERSION
 from switchyard_py.endpoints.answers import Refused, answer
+from switchyard_py.errors import Kind
 from switchyard_py.store import CompletionsPage, SessionReader, SessionSummary
 
 MAX_SETTLE_SECONDS = 600.0
@@ -46,16 +47,16 @@ async def completions(request: Request) -> Response:
     reader, session_id = _reader(request), _session_id(request)
     include = request.query_params.get("include", "delivered")
     if include == "chain":
-        raise Refused(400, "include=chain is not built yet; use delivered or all", "not_built_yet")
+        raise Refused(Kind.NOT_BUILT_YET, "include=chain is not built yet; use delivered or all")
     if include not in ("delivered", "all"):
-        raise Refused(400, f"include is {include!r}; use delivered, all or chain", "invalid_parameter")
+        raise Refused(Kind.INVALID_PARAMETER, f"include is {include!r}; use delivered, all or chain")
     limit, after = _whole_number(request, "limit", MAX_PAGE), request.query_params.get("after")
-    await _settle(reader, session_id, _seconds(request, "settled", MAX_SETTLE_SECONDS))
+    await _settle(request, session_id, _seconds(request, "settled", MAX_SETTLE_SECONDS))
     kind = cast(Literal["delivered", "all"], include)
     try:
         page = await asyncio.to_thread(reader.completions, session_id, kind, after, limit)
     except ValueError as error:
-        raise Refused(400, f"after: {error}", "invalid_parameter") from None
+        raise Refused(Kind.INVALID_PARAMETER, f"after: {error}") from None
     if page is None:
         raise _unknown_session()
     return _json_stream(_envelope(session_id, page))
@@ -68,14 +69,16 @@ async def completion(request: Request) -> Response:
     if record is None:
         if not await asyncio.to_thread(reader.exists, session_id):
             raise _unknown_session()
-        raise Refused(404, "the session has no record of that name", "unknown_record")
+        raise Refused(Kind.UNKNOWN_RECORD, "the session has no record of that name")
     return Response(record, media_type="application/json")
 
 
 def _reader(request: Request) -> SessionReader:
     reader: SessionReader | None = request.state.services.reader
     if reader is None:
-        raise Refused(404, "Not Found", "capture_off")
+        raise Refused(
+            Kind.CAPTURE_OFF, "nothing is captured: no route declares token_capture_engine, or --no-capture is set"
+        )
     return reader
 
 
@@ -88,14 +91,14 @@ def _session_id(request: Request) -> str:
 
 
 def _unknown_session() -> Refused:
-    # The trainer compares this body; it has no code.
-    return Refused(404, "unknown session", None)
+    return Refused(Kind.UNKNOWN_SESSION, "unknown session")
 
 
-async def _settle(reader: SessionReader, session_id: str, seconds: float) -> None:
-    """Wait until no call of the session is open, at most so many seconds."""
+async def _settle(request: Request, session_id: str, seconds: float) -> None:
+    """Wait until no call of the session is open, at most so many seconds, and not beyond the end of this process."""
+    reader, services = _reader(request), request.state.services
     deadline = time.monotonic() + seconds
-    while seconds and time.monotonic() < deadline:
+    while seconds and time.monotonic() < deadline and not services.calls.ended:
         if not await asyncio.to_thread(reader.open_calls, session_id):
             return
         await asyncio.sleep(SETTLE_POLL_SECONDS)
@@ -151,7 +154,7 @@ def _whole_number(request: Request, name: str, most: int) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
-        raise Refused(400, f"{name} is {text!r}; use a whole number from 1 to {most}", "invalid_parameter")
+        raise Refused(Kind.INVALID_PARAMETER, f"{name} is {text!r}; use a whole number from 1 to {most}")
     return int(text)
 
 
@@ -162,5 +165,5 @@ def _seconds(request: Request, name: str, most: float) -> float:
     except ValueError:
         seconds = -1
     if not 0 <= seconds <= most:
-        raise Refused(400, f"{name} is {text!r}; use seconds from 0 to {most:g}", "invalid_parameter")
+        raise Refused(Kind.INVALID_PARAMETER, f"{name} is {text!r}; use seconds from 0 to {most:g}")
     return seconds

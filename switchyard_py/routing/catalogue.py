@@ -60,9 +60,9 @@ class Catalogue:
         """Whether the engine has a model of that name."""
         return model in await self.names(target)
 
-    async def max_model_len(self, target: Target) -> int | None:
-        """The context length of the target's own model in tokens, None while it is not known."""
-        return next((card.max_model_len for card in await self._cards(target) if card.id == target.model), None)
+    async def max_model_len(self, target: Target, model: str) -> int | None:
+        """The context length of one of the engine's models in tokens, None while it is not known."""
+        return next((card.max_model_len for card in await self._cards(target) if card.id == model), None)
 
     async def answers(self, target: Target) -> bool:
         """Whether the engine answered when it was last asked."""

@@ -2,8 +2,10 @@
 
 from switchyard_py.store.filesystem import Filesystem
 from switchyard_py.store.intent import CallIntent
+from switchyard_py.store.leftovers import Leftovers
 from switchyard_py.store.names import State
 from switchyard_py.store.reader import CompletionsPage, SessionReader, SessionSummary
+from switchyard_py.store.readiness import store_fault
 from switchyard_py.store.records import Fault
 from switchyard_py.store.writer import Writer
 
@@ -12,8 +14,10 @@ __all__ = [
     "CompletionsPage",
     "Fault",
     "Filesystem",
+    "Leftovers",
     "SessionReader",
     "SessionSummary",
     "State",
     "Writer",
+    "store_fault",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 
 
 class Filesystem:
@@ -47,6 +48,22 @@ class Filesystem:
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
+
+    def sync(self, path: str) -> None:
+        """Make the content of a file, or the names in a directory, survive a power failure."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def probe(self, directory: str) -> None:
+        """Raise OSError unless a file can be made and written; it has no name where the file system can do that."""
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            self.write(file.fileno(), b".")
+
+    def space(self, directory: str) -> os.statvfs_result:
+        return os.statvfs(directory)
 
     def modified_at(self, path: str) -> int:
         """Time of the last change of a file or directory, nanoseconds since 1970."""

@@ -76,6 +76,13 @@ def temporary_file(uuid: str, writer: str) -> str:
     return f"{uuid}@{writer}.tmp"
 
 
+def writer_of_temporary(name: str) -> str | None:
+    """The writer of a temporary file, None for any other file."""
+    stem, dot, suffix = name.rpartition(".")
+    _, at, writer = stem.partition("@")
+    return writer if at and dot + suffix == ".tmp" else None
+
+
 def parse_call_file(name: str) -> tuple[str, State] | None:
     """The uuid and state a file name stands for, None for any other file."""
     uuid, dot, suffix = name.rpartition(".")

@@ -2,6 +2,9 @@
 
 Every file is written under a temporary name and renamed, so a state appears only with all of its bytes; then the file
 of the state before is removed. A crash between the two leaves both, and readers take the later state.
+
+A durable writer also flushes the content of a record before the rename, and `sync` flushes the names. Intents and
+failed calls are not flushed: a call that was open when the power failed may leave no trace, and nobody has its tail.
 """
 
 from __future__ import annotations
@@ -16,28 +19,41 @@ import msgspec
 
 from switchyard_py.store.filesystem import Filesystem
 from switchyard_py.store.intent import CallIntent, encode_failure, encode_intent
+from switchyard_py.store.leftovers import Leftovers
 from switchyard_py.store.listing import file_names
 from switchyard_py.store.names import SESSIONS, WRITERS, State, call_file, session_directory, temporary_file
 from switchyard_py.store.uuids import UUIDSource, newest_ticks
 from switchyard_py.store.writers import WriterLock, WritersWatch
 
 _KNOWN_SESSIONS = 10_000
+# What a trainer may read, or a mark that masks it: the others change no training row.
+_FLUSHED = frozenset({State.COMMITTED, State.LOST, State.UNDELIVERED})
 
 
 class Writer:
     """One writer of a directory. Its methods block, raise OSError when the store refuses, and belong in one thread."""
 
     def __init__(
-        self, directory: Path, *, filesystem: Filesystem | None = None, clock: Callable[[], int] = time.time_ns
+        self,
+        directory: Path,
+        *,
+        durable: bool = False,
+        filesystem: Filesystem | None = None,
+        clock: Callable[[], int] = time.time_ns,
     ) -> None:
         """Make the directory when it is missing and sign in as a writer. `clock` gives nanoseconds since 1970."""
-        self._filesystem = filesystem or Filesystem()
-        self._root = directory
+        self.durable = durable
+        self.filesystem = filesystem or Filesystem()
+        self.root = directory
         self._sessions = os.path.join(directory, SESSIONS)
         self._writers = os.path.join(directory, WRITERS)
         self._uuids = UUIDSource(clock)
-        # Session directories in which nothing can be newer than what this writer issued.
-        self._known: dict[str, None] = {}
+        # Session directories, each with the epoch in which this writer looked at it; in those of the current epoch
+        # nothing can be newer than what this writer issued.
+        self._known: dict[str, int] = {}
+        self._epoch = 0
+        # Directories with names that a power failure may undo.
+        self._unsynced: set[str] = set()
         self._sign_in()
 
     @property
@@ -55,11 +71,11 @@ class Writer:
         The uuid sorts after those of all calls of the session that had begun before. Raises ValueError for a text
         with lone surrogates or an empty session id, before anything is written.
         """
-        directory = self._directory(intent)
+        directory = self.directory(intent)
         encode_intent(intent)
         if self._others_may_write():
-            self._known.clear()
-        if directory not in self._known:
+            self._epoch += 1
+        if self._known.get(directory) != self._epoch:
             self._enter(directory)
         intent = msgspec.structs.replace(intent, uuid=self._uuids.issue(), writer=self.name)
         self._write(intent, encode_intent(intent), State.OPEN)
@@ -97,16 +113,45 @@ class Writer:
         else:
             self._mark(intent, previous, State.FAILED)
 
+    def sync(self) -> dict[str, OSError]:
+        """Make the records and marks of losses written so far survive a power failure.
+
+        Returns the session directories for which that failed. Of use to a durable writer only.
+        """
+        failures: dict[str, OSError] = {}
+        unsynced, self._unsynced = self._unsynced, set()
+        for directory in unsynced:
+            try:
+                self.filesystem.sync(directory)
+            except OSError as error:
+                failures[directory] = error
+        for above in (self._sessions, os.fspath(self.root)):
+            if above in failures:
+                self._unsynced.add(above)
+                failures |= dict.fromkeys(unsynced, failures[above])
+        return failures
+
+    def directory(self, intent: CallIntent) -> str:
+        """The directory of a call's session."""
+        return f"{self._sessions}/{session_directory(intent.session_id)}"
+
+    def leftovers(self) -> Leftovers | None:
+        """Temporary files that dead writers may have left, None when all writers before had signed out."""
+        if not self._lock.found_dead:
+            return None
+        return Leftovers(self._sessions, self._writers, self.filesystem)
+
     def _sign_in(self) -> None:
         self._make_home()
         self._lock = WriterLock(self._writers)
         self._watch = WritersWatch(self._writers, self._lock.name)
 
     def _make_home(self) -> None:
-        os.makedirs(self._root, 0o700, exist_ok=True)
+        os.makedirs(self.root, 0o700, exist_ok=True)
         for path in (self._sessions, self._writers):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
+        self._unsynced.add(os.fspath(self.root))
 
     def _others_may_write(self) -> bool:
         try:
@@ -122,35 +167,42 @@ class Writer:
         """Make the directory, or see to it that the next uuid sorts after all names in it."""
         try:
             self._make_directory(directory)
+            made = True
         except FileExistsError:
-            self._uuids.observe(newest_ticks(file_names(self._filesystem, directory)))
-        self._known[directory] = None
+            self._uuids.observe(newest_ticks(file_names(self.filesystem, directory)))
+            made = False
+        if made or directory not in self._known:  # others may have made it and not synced it
+            self._unsynced.add(self._sessions)
+        self._known[directory] = self._epoch
         if len(self._known) > _KNOWN_SESSIONS:
             del self._known[next(iter(self._known))]
 
     def _make_directory(self, directory: str) -> None:
         try:
-            self._filesystem.make_directory(directory)
+            self.filesystem.make_directory(directory)
         except FileNotFoundError:
             self._make_home()
-            self._filesystem.make_directory(directory)
+            self.filesystem.make_directory(directory)
 
     def _write(self, intent: CallIntent, data: bytes, state: State) -> None:
-        directory = self._directory(intent)
+        directory = self.directory(intent)
         temporary = f"{directory}/{temporary_file(intent.uuid, self.name)}"
         try:
-            self._filesystem.create(temporary, data)
+            self.filesystem.create(temporary, data)
         except FileNotFoundError:  # the directory vanished
             self._enter(directory)
-            self._filesystem.create(temporary, data)
+            self.filesystem.create(temporary, data)
         except FileExistsError:  # left by a write that failed and could not be undone
-            self._filesystem.unlink(temporary)
-            self._filesystem.create(temporary, data)
+            self.filesystem.unlink(temporary)
+            self.filesystem.create(temporary, data)
         try:
-            self._filesystem.rename(temporary, f"{directory}/{call_file(intent.uuid, state)}")
+            if self.durable and state in _FLUSHED:
+                self.filesystem.sync(temporary)
+                self._unsynced.add(directory)
+            self.filesystem.rename(temporary, f"{directory}/{call_file(intent.uuid, state)}")
         except BaseException:
             with contextlib.suppress(OSError):
-                self._filesystem.unlink(temporary)
+                self.filesystem.unlink(temporary)
             raise
 
     def _mark(self, intent: CallIntent, previous: State, state: State) -> None:
@@ -160,15 +212,14 @@ class Writer:
             self._write(intent, encode_intent(intent), state)
 
     def _rename(self, intent: CallIntent, previous: State, state: State) -> None:
-        self._filesystem.rename(self._path(intent, previous), self._path(intent, state))
+        self.filesystem.rename(self._path(intent, previous), self._path(intent, state))
+        if self.durable and state in _FLUSHED:
+            self._unsynced.add(self.directory(intent))
 
     def _forget(self, intent: CallIntent, state: State) -> None:
         # The later state is on disk and overrules this one, whether or not its file can be removed.
         with contextlib.suppress(OSError):
-            self._filesystem.unlink(self._path(intent, state))
+            self.filesystem.unlink(self._path(intent, state))
 
     def _path(self, intent: CallIntent, state: State) -> str:
-        return f"{self._directory(intent)}/{call_file(intent.uuid, state)}"
-
-    def _directory(self, intent: CallIntent) -> str:
-        return f"{self._sessions}/{session_directory(intent.session_id)}"
+        return f"{self.directory(intent)}/{call_file(intent.uuid, state)}"

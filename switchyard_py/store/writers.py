@@ -25,8 +25,9 @@ class WriterLock:
     """The presence of this process as a writer, until `release`."""
 
     def __init__(self, directory: str) -> None:
-        """Remove what dead writers left in `directory`, then sign in. Raises OSError."""
-        _remove_dead(directory)
+        """Remove the files of dead writers from `directory`, then sign in. Raises OSError."""
+        self.found_dead = _remove_dead(directory)
+        """Whether a writer had ended without signing out."""
         while True:
             self.name = f"{_host()}:{_boot()}:{os.getpid()}:{secrets.token_hex(6)}"
             self._path = os.path.join(directory, self.name)
@@ -108,7 +109,12 @@ class WritersWatch:
             self._probe_at = now + _PROBE_SECONDS
 
 
-def _remove_dead(directory: str) -> None:
+def is_of_this_host(writer: str) -> bool:
+    return writer.partition(":")[0] == _host()
+
+
+def _remove_dead(directory: str) -> bool:
+    found = False
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         with contextlib.suppress(OSError):
@@ -116,8 +122,10 @@ def _remove_dead(directory: str) -> None:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(path)
+                found = True
             finally:
                 os.close(descriptor)
+    return found
 
 
 def _host() -> str:

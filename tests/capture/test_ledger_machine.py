@@ -1,6 +1,7 @@
 """Random interleavings of everything that can happen to calls, with the account checked after each step.
 
-Two ledgers share one directory. A kill drops a ledger with its lock and whatever it had not written yet.
+Two ledgers share one directory, one of them durable. A kill drops a ledger with its lock and whatever it had not
+written yet.
 """
 
 import asyncio
@@ -60,6 +61,7 @@ class Calls(RuleBasedStateMachine):
     def open(self, index: int) -> Ledger:
         return Ledger.open(
             self.directory,
+            durable=index == 1,
             retry_seconds=3600,  # the machine says when
             filesystem=self.filesystem,
             clock=lambda: time.time_ns() + self.ahead[index],

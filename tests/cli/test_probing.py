@@ -155,14 +155,15 @@ def test_a_refusal(check: Any, engine: ScriptedEngineThread) -> None:
     engine.default(json_reply({"error": {"message": "no such model", "code": 404}}, 404))
     result = check()
     assert result.exit_code == 1
-    assert lines(result)["buffered"] == lines(result)["streamed"] == "not complete: no such model"
+    assert lines(result)["buffered"] == lines(result)["streamed"]
+    assert lines(result)["buffered"].startswith("not complete: no such model (HTTP 404); does base_url end")
 
 
 def test_an_engine_that_is_not_there(check: Any) -> None:
     with refused_port() as port:
         result = check(url=f"http://user:hidden@127.0.0.1:{port}/v1")
     assert result.exit_code == 1
-    assert "cannot be reached" in lines(result)["buffered"]
+    assert "cannot connect" in lines(result)["buffered"]
     assert "hidden" not in result.output
 
 

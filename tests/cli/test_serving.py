@@ -36,7 +36,7 @@ def test_a_bad_bundle_is_one_line(invoke: Any, tmp_path: Path) -> None:
         (["--no-capture"], "--no-capture stands before the command"),
         (["--config", "x.toml"], "--config: profile configs of version 2 are not offered"),
         (["--reload"], "--reload: not offered"),
-        (["--inbound", "openai"], "--inbound: every route answers every dialect"),
+        (["--inbound", "openai"], "--inbound: only chat completions are served so far"),
         (["--intake-enabled"], "--intake-enabled: the telemetry sink is not offered"),
         (["--intake-base-url=x"], "--intake-base-url: the telemetry sink is not offered"),
         (["--enable-intake"], "--enable-intake: the telemetry sink is not offered"),
@@ -114,6 +114,7 @@ def test_the_port_kubernetes_sets_is_ignored(invoke: Any, tmp_path: Path, taken_
 @pytest.mark.parametrize("flags", [[], ["--enable-rl-logging", "--rl-log-dir", "elsewhere"]])
 def test_one_life(captured: Path, tmp_path: Path, flags: list[str]) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")}
+    captured.write_text(captured.read_text() + "\nserver: {drain_seconds: 0}")
     before = ["-m", "switchyard_py", "--routing-profiles", str(captured), *flags, "--"]
     command = [sys.executable, *before, "serve", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True) as process:

@@ -233,13 +233,14 @@ def test_other_sections(load: Any) -> None:
     bundle = load(
         MINIMAL
         + """
-capture: {dir: records, durability: process}
+capture: {dir: records, durability: power, begin_timeout: 0.5, min_free_bytes: 0}
 sessions: {required: true, native_ids: [X-My-Session]}
 server: {host: '::1', port: '${PORT}', workers: 2, log_level: DEBUG, max_body_bytes: 64 KiB}
 """,
         {"PORT": "8080"},
     )
     assert str(bundle.capture.log_dir) == "records"
+    assert (bundle.capture.durability, bundle.capture.begin_timeout, bundle.capture.min_free_bytes) == ("power", 0.5, 0)
     assert (bundle.sessions.required, bundle.sessions.native_ids) == (True, ("x-my-session",))
     assert (bundle.server.host, bundle.server.port, bundle.server.workers) == ("::1", 8080, 2)
     assert (bundle.server.log_level, bundle.server.max_body_bytes) == ("debug", 65536)

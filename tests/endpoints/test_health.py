@@ -1,8 +1,11 @@
 """Whether the proxy says truly that it lives and can work, and what it says on paths it does not have."""
 
+import errno
+
 import pytest
 from running_proxy import StartProxy
 from scripted_engine import ScriptedEngine, refused_port
+from stored_calls import FaultyFilesystem
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -52,6 +55,28 @@ async def test_it_is_not_ready_without_its_directory(proxy: StartProxy, engine: 
     assert response.status_code == 503
     assert response.json()["failing"] == {"store": "the capture directory takes no files: No such file or directory"}
     moved.rename(running.directory)
+    assert (await running.client.get("/readyz")).status_code == 200
+
+
+async def test_it_is_not_ready_before_the_disk_is_full_and_says_how_full(proxy: StartProxy) -> None:
+    running = await proxy(capture={"min_free_bytes": "999999999GiB"})
+    response = await running.client.get("/readyz")
+    assert response.status_code == 503
+    fault = response.json()["failing"]["store"]
+    assert fault.startswith("the capture directory is nearly full: ")
+    assert fault.endswith(f" bytes are free, and capture.min_free_bytes is {999999999 << 30}")
+
+
+@pytest.mark.parametrize(
+    ("number", "named"), [(errno.EROFS, "Read-only file system"), (errno.EMFILE, "Too many open files")]
+)
+async def test_it_names_what_the_store_suffers_from(proxy: StartProxy, number: int, named: str) -> None:
+    filesystem = FaultyFilesystem()
+    running = await proxy(filesystem=filesystem)
+    filesystem.errors = {"create": number}
+    response = await running.client.get("/readyz")
+    assert response.json()["failing"] == {"store": f"the capture directory takes no files: {named}"}
+    filesystem.heal()
     assert (await running.client.get("/readyz")).status_code == 200
 
 

@@ -78,7 +78,7 @@ def test_sigterm_ends_the_command_in_good_order(profiles: dict[str, str], tmp_pa
     command = ["--routing-profiles", profiles["inside"], "--", "serve", "--host", "127.0.0.1", "--port", "0"]
     with ProxyProcess([*command, "--workers", str(workers)], tmp_path) as process, process.client() as client:
         assert client.get("/health").status_code == 200
-    assert process.exit_status in (0, -15)
+    assert process.exit_status == 0
     assert "Traceback" not in process.log
     assert list((tmp_path / "rl_data" / "writers").iterdir()) == []
 

@@ -163,3 +163,20 @@ async def test_a_stream_without_session_is_live_too(proxy: StartProxy, engine: S
         await reading
     chunks = events(b"".join(event for _, event in arrivals.seen))
     assert (joined(chunks, "content"), finish_reason(chunks), chunks[-1]) == ("one two", "stop", DONE)
+
+
+@pytest.mark.parametrize("session", ["s", None])
+async def test_a_whole_reply_after_the_heartbeats_is_an_error_event(
+    proxy: StartProxy, engine: ScriptedEngine, session: str | None
+) -> None:
+    running = await proxy(target={"early_headers_after": 0.05})
+
+    async def slow(exchange: Exchange) -> None:
+        await exchange.pause(0.15)
+        await exchange.json({"id": "x", "choices": []})
+
+    engine.reply(slow)
+    response = await running.chat({"stream": True}, session)
+    assert response.status_code == 200
+    (event,) = events(response.content)
+    assert "without a stream" in event["error"]["message"]
