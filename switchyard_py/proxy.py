@@ -11,29 +11,25 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
 from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone, Heartbeats
-from switchyard_py.capture.call import Course, Generation
-from switchyard_py.capture.intent import CallIntent, body_digest
+from switchyard_py.capture.call import Generation
 from switchyard_py.capture.ledger import Ledger, OpenCall, StoreUnavailable
-from switchyard_py.capture.record import build_record, timestamp
-from switchyard_py.config import SessionSettings, Target
+from switchyard_py.config import SessionSettings
 from switchyard_py.dialects import chat
 from switchyard_py.engines import vllm
-from switchyard_py.engines.vllm import EngineFault, Prepared, StreamHarvest, WhitespaceHold
+from switchyard_py.engines.vllm import EngineFault, StreamHarvest, WhitespaceHold
 from switchyard_py.errors import Kind, RequestRefused, ShuttingDown, SwitchyardError
 from switchyard_py.lifecycle import RunningCalls
-from switchyard_py.rawjson import Slice
+from switchyard_py.passage import Passage
 from switchyard_py.refusals import engine_failed, engine_refused
-from switchyard_py.routing.credentials import target_headers
 from switchyard_py.routing.table import Destination, RouteTable
 from switchyard_py.sessions import Identity, header_values, identify
 from switchyard_py.stats import Stats
-from switchyard_py.upstream import Reply, SSEReader, Upstream, UpstreamError, UpstreamRequest
+from switchyard_py.upstream import Reply, SSEReader, Upstream, UpstreamError
 from switchyard_py.worker import WorkThread
 
 log = logging.getLogger(__name__)
@@ -42,32 +38,12 @@ log = logging.getLogger(__name__)
 LARGE_BYTES = 32 * 1024
 MAX_REPLY_BYTES = 1024 * 1024 * 1024
 MAX_ERROR_BYTES = 1024 * 1024
-MAX_KEPT_HEADER = 1024
 # After the end of a stream its connection is read out so that it can be used again, but not for ever.
 DRAIN_SECONDS = 1.0
 
 JSON = ((b"content-type", b"application/json"),)
-PASSED_HEADERS = ("traceparent", "tracestate")
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Passage:
-    """One call on its way: who asked and what for, where it goes, and what has been seen of the answer."""
-
-    agent: Agent
-    headers: dict[str, str]
-    identity: Identity
-    destination: Destination
-    prepared: Prepared
-    course: Course
-    digest: str
-    seen: Callable[[], Generation] = field(default=Generation)
-
-    @property
-    def target(self) -> Target:
-        return self.destination.route.target
 
 
 class Proxy:
@@ -119,7 +95,7 @@ class Proxy:
             destination = await self._table.find(chat.asked_model(fields))
         ledger = self._ledger_for(destination, identity)
         passage = await self._work(
-            len(body), self._prepare, agent, headers, identity, destination, fields, body, ledger is not None
+            len(body), Passage.prepare, agent, headers, identity, destination, fields, body, ledger is not None
         )
         if ledger is None:
             agent.request_id = str(uuid.uuid4())
@@ -142,47 +118,9 @@ class Proxy:
         self._stats.captured += 1
         return self._ledger
 
-    def _prepare(
-        self,
-        agent: Agent,
-        headers: dict[str, str],
-        identity: Identity,
-        destination: Destination,
-        fields: dict[str, Slice],
-        body: bytes,
-        captured: bool,
-    ) -> Passage:
-        target = destination.route.target
-        prepared = vllm.prepare(fields, body, destination.model, target, captured=captured)
-        course = Course(
-            dialect=chat.NAME,
-            route=destination.route.name,
-            target=target.id,
-            engine=target.engine or "",
-            started_at=time.time(),
-            streamed=prepared.streamed,
-            agent=identity.agent,
-            client_request_id=_cut(headers.get("x-request-id")),
-            user_agent=_cut(headers.get("user-agent")),
-        )
-        digest = body_digest(body) if captured else ""
-        return Passage(agent, headers, identity, destination, prepared, course, digest)
-
     async def _begin(self, ledger: Ledger, passage: Passage) -> OpenCall:
-        identity, course = passage.identity, passage.course
-        assert identity.session_id is not None
-        intent = CallIntent(
-            session_id=identity.session_id,
-            parent_session_id=identity.parent_session_id,
-            route=course.route,
-            target=course.target,
-            dialect=course.dialect,
-            request_id=course.client_request_id,
-            digest=passage.digest,
-            started_at=timestamp(course.started_at),
-        )
         try:
-            return await ledger.begin(intent)
+            return await ledger.begin(passage.intent())
         except StoreUnavailable as error:
             raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, f"The call was not sent, because {error}.") from error
 
@@ -205,7 +143,7 @@ class Proxy:
             raise
         except asyncio.CancelledError:
             if not call.ended:
-                call.abandon_to_failed("shutdown", self._seen_record(passage, call))
+                call.abandon_to_failed("shutdown", passage.partial_record(call))
             raise
         except Exception as error:
             await self._fail(passage, call, f"{Kind.INTERNAL.value.code}: {type(error).__name__}")
@@ -263,7 +201,7 @@ class Proxy:
             AgentGone: the agent went before its tail; the record says so.
             SwitchyardError: neither the record nor its loss could be written.
         """
-        record = await self._work(size, self._proved_record, passage, call, generation)
+        record = await self._work(size, passage.record, call, generation)
         if not passage.agent.gone:
             try:
                 await call.commit(record)
@@ -304,20 +242,10 @@ class Proxy:
             AgentGone: the agent went while it was waited for.
         """
         agent, target = passage.agent, passage.target
-        request = UpstreamRequest(
-            "POST",
-            target.base_url + chat.ENGINE_PATH,
-            _engine_headers(passage, request_id),
-            passage.prepared.body,
-            target.connect_timeout,
-            target.first_byte_timeout,
-            target.idle_timeout,
-            target.total_timeout,
-        )
         try:
             with agent.present():
                 async with Heartbeats(agent, target.early_headers_after if passage.prepared.streamed else None):
-                    reply = await self._upstream.send(request)
+                    reply = await self._upstream.send(passage.request(request_id))
             try:
                 if reply.status != 200:
                     with agent.present():
@@ -335,28 +263,7 @@ class Proxy:
     async def _fail(self, passage: Passage, call: OpenCall, reason: str) -> None:
         if not call.ended:
             log.info("call %s of session %s failed: %s", call.uuid, call.intent.session_id, reason)
-            await call.fail(reason, await self._work(len(passage.prepared.body), self._seen_record, passage, call))
-
-    def _seen_record(self, passage: Passage, call: OpenCall) -> bytes | None:
-        generation = passage.seen()
-        return self._record(passage, call, generation, ["failed"]) if generation.choices else None
-
-    def _proved_record(self, passage: Passage, call: OpenCall, generation: Generation) -> bytes:
-        return self._record(passage, call, generation, vllm.invalid_reasons(generation))
-
-    def _record(self, passage: Passage, call: OpenCall, generation: Generation, reasons: list[str]) -> bytes:
-        now = time.time()
-        passage.course.finished_at = now
-        return build_record(
-            uuid=call.uuid,
-            session_id=call.intent.session_id,
-            parent_session_id=call.intent.parent_session_id,
-            captured_at=now,
-            asked=passage.prepared.asked,
-            generation=generation,
-            course=passage.course,
-            invalid_reasons=reasons,
-        )
+            await call.fail(reason, await self._work(len(passage.prepared.body), passage.partial_record, call))
 
     async def _work(self, size: int, function: Callable[..., T], *args: Any) -> T:
         """Run `function`, in the worker thread when the bytes it handles would keep the event loop busy for long."""
@@ -374,18 +281,6 @@ class Proxy:
         else:
             headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in error.headers.items()]
             await agent.answer(error.status, [*JSON, *headers], chat.error_body(error))
-
-
-def _engine_headers(passage: Passage, request_id: str) -> list[tuple[str, str]]:
-    headers = [("content-type", "application/json"), *target_headers(passage.target), ("x-request-id", request_id)]
-    if passage.identity.session_id is not None:
-        headers.append(("x-session-id", passage.identity.session_id))
-    return headers + [(name, passage.headers[name]) for name in PASSED_HEADERS if name in passage.headers]
-
-
-def _cut(text: str | None) -> str | None:
-    """What a record keeps of a header an agent may fill with anything."""
-    return text and text[:MAX_KEPT_HEADER]
 
 
 def _is_event_stream(reply: Reply) -> bool:

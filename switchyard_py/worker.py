@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import os
 import queue
 import threading
 import time
@@ -18,6 +19,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
+
+# A look costs 20 microseconds; the kernel moves a busy thread far less often.
+FOLLOW_SECONDS = 0.005
+# Place of the core a thread ran on last in /proc/.../stat, counted behind the name of the program (proc(5)).
+_CORE_FIELD = 36
 
 T = TypeVar("T")
 
@@ -29,7 +35,15 @@ class WorkThread:
     from any thread and from several event loops at once.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, beside: int | None = None) -> None:
+        """`beside` is the native id of a thread on whose core this one is to run, on Linux.
+
+        For a thread with many short system calls whose results one loop waits for: each call hands the interpreter's
+        lock over, and between two cores that costs more than the call (32 connections: 1.05 against 0.60 ms a call).
+        """
+        self._beside = beside if hasattr(os, "sched_setaffinity") else None
+        self._core = -1
+        self._look_at = 0.0
         self._jobs: deque[Callable[[], None]] = deque()
         self._idle_jobs: deque[Callable[[], None]] = deque()
         self._delayed: list[tuple[float, int, Callable[[], None]]] = []
@@ -116,9 +130,22 @@ class WorkThread:
 
     def _work(self) -> None:
         while (job := self._next_job()) is not None:
+            if self._beside is not None and time.monotonic() >= self._look_at:
+                self._follow(self._beside)
             job()
             # Not kept while waiting: its arguments can be a record of many megabytes.
             del job
+
+    def _follow(self, thread: int) -> None:
+        self._look_at = time.monotonic() + FOLLOW_SECONDS
+        try:
+            with open(f"/proc/self/task/{thread}/stat", "rb") as file:
+                core = int(file.read().rpartition(b")")[2].split()[_CORE_FIELD])
+            if core != self._core:
+                os.sched_setaffinity(0, {core})
+                self._core = core
+        except (OSError, ValueError, IndexError):
+            self._beside = None  # another kind of kernel: run anywhere
 
     def _next_job(self) -> Callable[[], None] | None:
         while True:

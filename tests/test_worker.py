@@ -1,6 +1,7 @@
 import asyncio
 import gc
 import logging
+import os
 import threading
 import time
 import weakref
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from switchyard_py.worker import WorkThread
+from switchyard_py.worker import FOLLOW_SECONDS, WorkThread
 
 
 @pytest.fixture
@@ -184,3 +185,25 @@ async def test_nothing_of_a_finished_job_is_kept(thread: WorkThread) -> None:
         while gone() is not None:
             gc.collect()
             await asyncio.sleep(0.005)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two cores"
+)
+async def test_it_follows_a_thread_from_core_to_core() -> None:
+    cores = os.sched_getaffinity(0)
+    worker = WorkThread("test", beside=threading.get_native_id())
+    try:
+        for core in cores:
+            os.sched_setaffinity(0, {core})
+            await asyncio.sleep(FOLLOW_SECONDS)
+            assert await worker.run(os.sched_getaffinity, 0) == {core}
+    finally:
+        os.sched_setaffinity(0, cores)
+        worker.close()
+
+
+async def test_it_works_beside_a_thread_that_is_gone() -> None:
+    worker = WorkThread("test", beside=2**30)
+    assert await worker.run(lambda: 1) == 1
+    worker.close()

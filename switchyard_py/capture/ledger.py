@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +48,7 @@ class Ledger:
         self._begin_seconds = begin_seconds
         self._min_free_bytes = min_free_bytes
         self._beginning = 0
-        self._thread = WorkThread("ledger")
+        self._thread = WorkThread("ledger", beside=threading.main_thread().native_id)
         self._unwritten: dict[str, Callable[[], None]] = {}
         # Calls that have ended since the writer was last synced.
         self._unsynced: set[OpenCall] = set()

@@ -1,0 +1,132 @@
+"""One call on its way through the proxy: what is known of it, and what is made of that.
+
+The intent that is on disk before anything is sent, the request to the engine, and the record.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from switchyard_py.agent import Agent
+from switchyard_py.capture.call import Course, Generation
+from switchyard_py.capture.intent import CallIntent, body_digest
+from switchyard_py.capture.ledger import OpenCall
+from switchyard_py.capture.record import build_record, timestamp
+from switchyard_py.config import Target
+from switchyard_py.dialects import chat
+from switchyard_py.engines import vllm
+from switchyard_py.engines.vllm import Prepared
+from switchyard_py.rawjson import Slice
+from switchyard_py.routing.credentials import target_headers
+from switchyard_py.routing.table import Destination
+from switchyard_py.sessions import Identity
+from switchyard_py.upstream import UpstreamRequest
+
+MAX_KEPT_HEADER = 1024
+PASSED_HEADERS = ("traceparent", "tracestate")
+
+
+@dataclass(slots=True)
+class Passage:
+    """Who asked and what for, where it goes, and what has been seen of the answer."""
+
+    agent: Agent
+    headers: dict[str, str]
+    identity: Identity
+    destination: Destination
+    prepared: Prepared
+    course: Course
+    digest: str
+    seen: Callable[[], Generation] = field(default=Generation)
+
+    @classmethod
+    def prepare(
+        cls,
+        agent: Agent,
+        headers: dict[str, str],
+        identity: Identity,
+        destination: Destination,
+        fields: dict[str, Slice],
+        body: bytes,
+        captured: bool,
+    ) -> "Passage":
+        """Get a request ready for its engine. `fields` were cut from `body`."""
+        target = destination.route.target
+        prepared = vllm.prepare(fields, body, destination.model, target, captured=captured)
+        course = Course(
+            dialect=chat.NAME,
+            route=destination.route.name,
+            target=target.id,
+            engine=target.engine or "",
+            started_at=time.time(),
+            streamed=prepared.streamed,
+            agent=identity.agent,
+            client_request_id=_cut(headers.get("x-request-id")),
+            user_agent=_cut(headers.get("user-agent")),
+        )
+        digest = body_digest(body) if captured else ""
+        return cls(agent, headers, identity, destination, prepared, course, digest)
+
+    @property
+    def target(self) -> Target:
+        return self.destination.route.target
+
+    def intent(self) -> CallIntent:
+        """What the ledger keeps before the call is sent. The call must have a session."""
+        assert self.identity.session_id is not None
+        return CallIntent(
+            session_id=self.identity.session_id,
+            parent_session_id=self.identity.parent_session_id,
+            route=self.course.route,
+            target=self.course.target,
+            dialect=self.course.dialect,
+            request_id=self.course.client_request_id,
+            digest=self.digest,
+            started_at=timestamp(self.course.started_at),
+        )
+
+    def request(self, request_id: str) -> UpstreamRequest:
+        """The request to the engine; of the agent's headers only the trace goes along."""
+        target = self.target
+        headers = [("content-type", "application/json"), *target_headers(target), ("x-request-id", request_id)]
+        if self.identity.session_id is not None:
+            headers.append(("x-session-id", self.identity.session_id))
+        headers += [(name, self.headers[name]) for name in PASSED_HEADERS if name in self.headers]
+        return UpstreamRequest(
+            "POST",
+            target.base_url + chat.ENGINE_PATH,
+            headers,
+            self.prepared.body,
+            target.connect_timeout,
+            target.first_byte_timeout,
+            target.idle_timeout,
+            target.total_timeout,
+        )
+
+    def record(self, call: OpenCall, generation: Generation) -> bytes:
+        """The record of a call that was answered, with every reason why it is not proved complete."""
+        return self._record(call, generation, vllm.invalid_reasons(generation))
+
+    def partial_record(self, call: OpenCall) -> bytes | None:
+        """What has been seen of the answer to a call that failed, None if nothing was."""
+        generation = self.seen()
+        return self._record(call, generation, ["failed"]) if generation.choices else None
+
+    def _record(self, call: OpenCall, generation: Generation, reasons: list[str]) -> bytes:
+        now = time.time()
+        self.course.finished_at = now
+        return build_record(
+            uuid=call.uuid,
+            session_id=call.intent.session_id,
+            parent_session_id=call.intent.parent_session_id,
+            captured_at=now,
+            asked=self.prepared.asked,
+            generation=generation,
+            course=self.course,
+            invalid_reasons=reasons,
+        )
+
+
+def _cut(text: str | None) -> str | None:
+    """What a record keeps of a header an agent may fill with anything."""
+    return text and text[:MAX_KEPT_HEADER]
