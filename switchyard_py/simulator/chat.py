@@ -97,10 +97,14 @@ class ChatReply:
         options = self._body.stream_options
         with_usage = bool(options and options.include_usage)
         continuous = with_usage and bool(options and options.continuous_usage_stats)
+        begun = False
         async with aclosing(steps):
-            for index in range(len(self._choices)):
-                yield self._role_chunk(index, continuous=continuous)
             async for tick in steps:
+                if not begun:
+                    # vLLM says nothing before the first token is there, unless to keep the connection alive.
+                    begun = True
+                    for index in range(len(self._choices)):
+                        yield self._role_chunk(index, continuous=continuous)
                 for step in tick:
                     choice = self._choices[step.choice]
                     choice.take(step)

@@ -13,6 +13,8 @@ from switchyard_py.simulator.errors import BadRequest, InvalidBody
 from switchyard_py.simulator.tokenizer import VOCABULARY_SIZE
 
 MAX_TOP_LOGPROBS = 20
+# All choices of a call are generated in one process, in turns; vLLM takes thousands.
+MAX_CHOICES = 128
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -101,6 +103,8 @@ class SamplingBody(_Body):
             raise BadRequest("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
         if self.choice_count < 1:
             raise BadRequest(f"n must be at least 1, got {self.n}.", "n", self.n)
+        if self.choice_count > MAX_CHOICES:
+            raise BadRequest(f"n must be at most {MAX_CHOICES}, got {self.n}.", "n", self.n)
         if self.temperature is not None and self.temperature < 0:
             message = f"temperature must be non-negative, got {self.temperature}."
             raise BadRequest(message, "temperature", self.temperature)
