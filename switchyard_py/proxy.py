@@ -273,9 +273,9 @@ class Proxy:
 
     async def _tell(self, agent: Agent, error: SwitchyardError) -> None:
         """Answer with an error, or end a stream that had begun with one."""
-        self._stats.errors_told += 1
         if agent.gone or agent.finished:
             return
+        self._stats.errors_told += 1
         if agent.begun:
             await agent.finish(chat.error_event(error))
         else:

@@ -76,6 +76,8 @@ class Supervisor:
             self._workers.discard(worker)
             if worker.fault is not None:
                 self._give_up(worker.fault)
+            elif self._stopped_by is None and worker.exit_status == 0:
+                log.info("%s, as it was told to; a new one starts", worker)
             elif self._stopped_by is None:
                 log.error("%s; calls it left open count as abandoned, and a new one starts", worker)
             elif worker.exit_status != 0:

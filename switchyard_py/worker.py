@@ -7,6 +7,7 @@ about half of `loop.run_in_executor` per step.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import logging
@@ -42,6 +43,7 @@ class WorkThread:
         lock over, and between two cores that costs more than the call (32 connections: 1.05 against 0.60 ms a call).
         """
         self._beside = beside if hasattr(os, "sched_setaffinity") else None
+        self._cores = os.sched_getaffinity(0) if self._beside is not None else set()
         self._core = -1
         self._look_at = 0.0
         self._jobs: deque[Callable[[], None]] = deque()
@@ -145,7 +147,10 @@ class WorkThread:
                 os.sched_setaffinity(0, {core})
                 self._core = core
         except (OSError, ValueError, IndexError):
-            self._beside = None  # another kind of kernel: run anywhere
+            # The thread is gone, or this is another kind of kernel: run anywhere.
+            self._beside = None
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, self._cores)
 
     def _next_job(self) -> Callable[[], None] | None:
         while True:

@@ -160,14 +160,17 @@ class Ledger:
             mark()
         except OSError as error:
             log.error("the state of call %s cannot be written, trying again until it can: %s", uuid, error)
-            if not self._unwritten:
-                self._thread.post_after(self._retry_seconds, self._retry)
+            first = not self._unwritten
             self._unwritten[uuid] = mark
+            if first:
+                self._thread.post_after(self._retry_seconds, self._retry)
 
     def _retry(self) -> None:
-        self._write_again()
-        if self._unwritten:
-            self._thread.post_after(self._retry_seconds, self._retry)
+        try:
+            self._write_again()
+        finally:
+            if self._unwritten:
+                self._thread.post_after(self._retry_seconds, self._retry)
 
     def _write_again(self) -> None:
         for uuid, mark in list(self._unwritten.items()):
