@@ -13,8 +13,7 @@ from orjson import Fragment
 
 from switchyard_py.capture.call import Asked, Choice, Course, Generation
 from switchyard_py.rawjson import NULL, InvalidJSON, Slice, decode, encode, split_array, split_object, storable
-
-SCHEMA_VERSION = 1
+from switchyard_py.store import SCHEMA_VERSION
 
 _FINGERPRINT_VERSION = re.compile(r"vllm-(\d[\w.+]*)")
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")

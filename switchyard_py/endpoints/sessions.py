@@ -15,10 +15,9 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from switchyard_py.capture.record import SCHEMA_VERSION
 from switchyard_py.endpoints.answers import Refused, answer
 from switchyard_py.errors import Kind
-from switchyard_py.store import CompletionsPage, SessionReader, SessionSummary
+from switchyard_py.store import SCHEMA_VERSION, CompletionsPage, SessionReader, SessionSummary
 
 MAX_SETTLE_SECONDS = 600.0
 MAX_PAGE = 100_000

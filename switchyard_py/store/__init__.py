@@ -6,10 +6,11 @@ from switchyard_py.store.leftovers import Leftovers
 from switchyard_py.store.names import State
 from switchyard_py.store.reader import CompletionsPage, SessionReader, SessionSummary
 from switchyard_py.store.readiness import store_fault
-from switchyard_py.store.records import Fault
+from switchyard_py.store.records import SCHEMA_VERSION, Fault
 from switchyard_py.store.writer import Writer
 
 __all__ = [
+    "SCHEMA_VERSION",
     "CallIntent",
     "CompletionsPage",
     "Fault",
