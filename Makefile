@@ -7,7 +7,7 @@ ARGS ?=
 PROFILE ?= profiles/single-vllm.yaml
 SOURCES := switchyard_py tests
 
-.PHONY: help demo run test test-vllm bench check format clean
+.PHONY: help demo run test test-faults test-vllm bench check format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ run: $(READY)  ## serve PROFILE (default: one vLLM on port 8000)
 
 test: $(READY)  ## run the tests
 	$(BIN)/pytest
+
+test-faults: $(READY)  ## faults, load, hostile input and kills at full size (up to 20 minutes)
+	SWITCHYARD_FULL_FAULTS=1 $(BIN)/pytest tests/faults
 
 test-vllm: $(READY)  ## run the main job against a real vLLM (CPU; installed on first use)
 	tests/vllm/lane.sh $(BIN)/pytest
