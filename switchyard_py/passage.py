@@ -26,9 +26,9 @@ MAX_KEPT_HEADER = 1024
 PASSED_HEADERS = ("traceparent", "tracestate")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Passage:
-    """Who asked and what for, where it goes, and what has been seen of the answer."""
+    """Who asked and what for, where it goes, and what has been seen of the answer. Has no repr: headers hold keys."""
 
     agent: Agent
     headers: dict[str, str]

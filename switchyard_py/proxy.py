@@ -26,6 +26,7 @@ from switchyard_py.errors import Kind, RequestRefused, ShuttingDown, SwitchyardE
 from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.passage import Passage
 from switchyard_py.refusals import engine_failed, engine_refused
+from switchyard_py.routing.credentials import hide_credentials_in_error
 from switchyard_py.routing.table import Destination, RouteTable
 from switchyard_py.sessions import Identity, header_values, identify
 from switchyard_py.stats import Stats
@@ -220,6 +221,7 @@ class Proxy:
                 with agent.present():
                     body = await reply.read(MAX_REPLY_BYTES)
                 content_type = reply.headers.get("content-type", "application/json")
+                body = hide_credentials_in_error(body, passage.target)
                 await agent.answer(200, ((b"content-type", content_type.encode("latin-1")),), body)
                 return
             await agent.start(200, EVENT_STREAM)
@@ -228,7 +230,7 @@ class Proxy:
                 async for data in chunks:
                     events = reader.feed(data)
                     done = done or any(event.data == vllm.DONE for event in events)
-                    await agent.send(b"".join(event.raw for event in events))
+                    await agent.send(b"".join(hide_credentials_in_error(event.raw, passage.target) for event in events))
             if not done:
                 raise EngineFault("the engine's stream ended early")
             await agent.finish(reader.end())

@@ -7,6 +7,7 @@ import orjson
 from switchyard_py.config import Target
 from switchyard_py.engines.vllm import EngineFault, message_of
 from switchyard_py.errors import EngineRefused, Kind, SwitchyardError
+from switchyard_py.routing.credentials import hide_credentials
 from switchyard_py.upstream import UpstreamError, UpstreamTimeout
 
 # Retry advice and rate limits of the engine stay useful to the agent.
@@ -19,9 +20,11 @@ _TYPES = {400: "invalid_request_error", 404: "not_found_error", 413: "invalid_re
 def engine_failed(error: UpstreamError | EngineFault, target: Target) -> SwitchyardError:
     """The error for a reply that did not come about or is no answer."""
     if isinstance(error, EngineFault):
+        text = hide_credentials(str(error), target)
         if error.given is not None:
-            return EngineRefused(Kind.UPSTREAM_ERROR.value.status, str(error), given=error.given)
-        return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id}: {error}.")
+            given = hide_credentials(error.given, target)
+            return EngineRefused(Kind.UPSTREAM_ERROR.value.status, text, given=given)
+        return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id}: {text}.")
     if isinstance(error, UpstreamTimeout):
         return SwitchyardError(Kind.UPSTREAM_TIMEOUT, f"Target {target.id}: {error} ({error.which} timeout).")
     return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id}: {error}.")
@@ -35,8 +38,9 @@ def engine_refused(status: int, headers: Mapping[str, str], body: bytes, target:
     if status < 400:
         text = f"Target {target.id} answered HTTP {status}, which is no answer; redirects are not followed."
         return SwitchyardError(Kind.UPSTREAM_ERROR, text)
+    body = hide_credentials(body, target)
     passed = {
-        name.lower(): value
+        name.lower(): hide_credentials(value, target)
         for name, value in headers.items()
         if name.lower() in _PASSED_HEADERS or name.lower().startswith(_PASSED_PREFIX)
     }

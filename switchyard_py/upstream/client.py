@@ -40,9 +40,9 @@ MAX_UNSLICED_BODY_BYTES = 1024 * 1024
 _AIOHTTP_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class UpstreamRequest:
-    """One request. `headers` go out as given; only Host and Content-Length are added.
+    """One request. `headers` go out as given; only Host and Content-Length are added. Has no repr: it holds keys.
 
     Credentials in the URL become Basic authorization unless a header brings its own.
     Timeouts are seconds, None is none: `connect_timeout` until the connection stands (name look-up and TLS included),
