@@ -19,8 +19,13 @@ from switchyard_py.config import ServeSettings
 from switchyard_py.dialects import chat
 from switchyard_py.endpoints import health, models, sessions
 from switchyard_py.endpoints.answers import refuse
+from switchyard_py.endpoints.gates import CallerGate, ReaderGate
 from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.services import open_services
+
+MODEL_LIST = "/v1/models"
+OPEN_PATHS = ("/", "/health", "/healthz", "/livez", "/readyz")
+"""Nobody is asked for a key there."""
 
 
 def build_app(
@@ -43,8 +48,8 @@ def build_app(
     session = "/v1/sessions/{session_id}"
     routes = [
         Route(chat.PATH, _ModelCalls(), methods=["POST"]),
-        Route("/v1/models", models.list_models),
-        Route("/v1/models/{model:path}", models.show_model),
+        Route(MODEL_LIST, models.list_models),
+        Route(f"{MODEL_LIST}/{{model:path}}", models.show_model),
         Route("/v1/sessions", sessions.list_sessions),
         Route(session, sessions.show_session),
         Route(f"{session}/completions", sessions.completions),
@@ -55,7 +60,7 @@ def build_app(
         Route("/", health.root),
     ]
     handlers = {HTTPException: refuse, Exception: refuse}
-    return RawPaths(Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers))
+    return RawPaths(Starlette(routes=_gated(routes), lifespan=lifespan, exception_handlers=handlers))
 
 
 class RawPaths:
@@ -75,8 +80,18 @@ class RawPaths:
         await self._app(scope, receive, send)
 
 
+def _gated(routes: list[Route]) -> list[Route]:
+    """Ask for a reader key wherever nothing else is said, so that a new route is not open by oversight."""
+    for route in routes:
+        if route.path.startswith(MODEL_LIST):
+            route.app = CallerGate(route.app)
+        elif route.path not in OPEN_PATHS and not isinstance(route.endpoint, _ModelCalls):
+            route.app = ReaderGate(route.app)
+    return routes
+
+
 class _ModelCalls:
-    """Hands a model call to the proxy of this process."""
+    """Hands a model call to the proxy of this process, which asks for the caller's key itself."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await scope["state"]["services"].proxy(scope, receive, send)

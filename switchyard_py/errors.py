@@ -21,12 +21,26 @@ SOURCE_HEADER = "x-switchyard-error-source"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one kind of error looks: HTTP status, OpenAI `type` and `code`, and seconds for `Retry-After`."""
+    """How one kind of error looks: HTTP status, OpenAI `type` and `code`, and seconds for `Retry-After`.
+
+    `hopeless`: the same request cannot succeed, and clients that would repeat it are told not to.
+    """
 
     status: int
     type: str
     code: str
     retry_after: int | None = None
+    hopeless: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that go with every error of the kind."""
+        headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        if self.hopeless:
+            headers["x-should-retry"] = "false"
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return headers
 
 
 class Kind(Enum):
@@ -38,6 +52,8 @@ class Kind(Enum):
     SESSION_REQUIRED = Shape(400, "invalid_request_error", "session_required")
     INVALID_PARAMETER = Shape(400, "invalid_request_error", "invalid_parameter")
     NOT_BUILT_YET = Shape(400, "invalid_request_error", "not_built_yet")
+    INVALID_API_KEY = Shape(401, "authentication_error", "invalid_api_key", hopeless=True)
+    PERMISSION_DENIED = Shape(403, "permission_error", "permission_denied", hopeless=True)
     MODEL_NOT_FOUND = Shape(404, "not_found_error", "model_not_found")
     NOT_FOUND = Shape(404, "not_found_error", "not_found")
     CAPTURE_OFF = Shape(404, "not_found_error", "capture_off")
@@ -75,10 +91,7 @@ class SwitchyardError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """Headers that go with the error."""
-        headers = {SOURCE_HEADER: self.source}
-        if self.kind.value.retry_after is not None:
-            headers["retry-after"] = str(self.kind.value.retry_after)
-        return headers
+        return {SOURCE_HEADER: self.source, **self.kind.value.headers}
 
     def body(self) -> dict[str, object]:
         """The OpenAI error object: `{"error": {"message", "type", "param", "code"}}`."""

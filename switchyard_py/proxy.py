@@ -1,6 +1,7 @@
 """The path of a call, top to bottom.
 
-    read -> identify the session -> find the route -> prepare -> begin -> send -> harvest -> record -> commit -> tail
+    admit -> read -> identify the session -> find the route -> prepare -> begin -> send -> harvest -> record -> commit
+    -> tail
 
 Nothing is sent before the call's intent is on disk, and the agent sees nothing it can act on before its record is.
 """
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
+from switchyard_py.access import Access
 from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone, Heartbeats
 from switchyard_py.capture.call import Generation
 from switchyard_py.capture.ledger import Ledger, OpenCall, StoreUnavailable
@@ -56,6 +58,7 @@ class Proxy:
         upstream: Upstream,
         ledger: Ledger | None,
         workbench: WorkThread,
+        access: Access,
         sessions: SessionSettings,
         max_body_bytes: int,
         stats: Stats,
@@ -65,6 +68,7 @@ class Proxy:
         self._upstream = upstream
         self._ledger = ledger
         self._workbench = workbench
+        self._access = access
         self._sessions = sessions
         self._max_body_bytes = max_body_bytes
         self._stats = stats
@@ -87,11 +91,14 @@ class Proxy:
             agent.close()
 
     async def _serve(self, agent: Agent) -> None:
+        headers = header_values(agent.scope["headers"])
+        admission = self._access.admit_caller(headers)
         with agent.present():
             body = await agent.read_body(self._max_body_bytes)
-        headers = header_values(agent.scope["headers"])
         fields = await self._work(len(body), chat.read, body)
-        identity = identify(headers, fields, agent.scope.get("switchyard.session"), self._sessions.native_ids)
+        path_session, native_ids = agent.scope.get("switchyard.session"), self._sessions.native_ids
+        identity = identify(headers, fields, path_session, native_ids, key_session=admission.session_id)
+        admission.check(identity.session_id)
         with agent.present():
             destination = await self._table.find(chat.asked_model(fields))
         ledger = self._ledger_for(destination, identity)

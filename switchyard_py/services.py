@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from switchyard_py.access import Access
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import CaptureSettings, ServeSettings
 from switchyard_py.lifecycle import RunningCalls
@@ -29,6 +30,7 @@ class Services:
     """What the endpoints work with. `ledger`, `reader` and `log_dir` are None when nothing is captured."""
 
     proxy: Proxy
+    access: Access
     table: RouteTable
     catalogue: Catalogue
     upstream: AiohttpUpstream
@@ -60,9 +62,12 @@ async def open_services(
     catalogue = Catalogue(upstream)
     table = RouteTable(bundle, catalogue)
     stats = Stats()
-    proxy = Proxy(table, upstream, ledger, workbench, bundle.sessions, bundle.server.max_body_bytes, stats, calls)
+    access = Access(bundle.auth)
+    proxy = Proxy(
+        table, upstream, ledger, workbench, access, bundle.sessions, bundle.server.max_body_bytes, stats, calls
+    )
     try:
-        yield Services(proxy, table, catalogue, upstream, ledger, reader, log_dir, stats, calls)
+        yield Services(proxy, access, table, catalogue, upstream, ledger, reader, log_dir, stats, calls)
     finally:
         await catalogue.close()
         await upstream.close()

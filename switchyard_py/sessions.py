@@ -13,9 +13,8 @@ from switchyard_py.errors import Kind, RequestRefused
 from switchyard_py.rawjson import Slice, decode
 
 MAX_ID_LENGTH = 512
-KEY_MARKER = "sycap-session:"
 # Only these are trimmed: any other white space is part of an id, or a control character and refused.
-_BLANKS = " \t"
+BLANKS = " \t"
 
 # The hyphenated twin exists because reverse proxies drop header names with underscores.
 ASSIGNED_HEADERS = ("proxy_x_session_id", "proxy-x-session-id", "x-switchyard-session-id")
@@ -57,19 +56,21 @@ def identify(
     path_session: str | None = None,
     native_headers: tuple[str, ...] | None = None,
     *,
+    key_session: str | None = None,
     reads_user_id: bool = False,
 ) -> Identity:
-    """Find the session of a call from its headers (see `header_values`), body fields and base URL.
+    """Find the session of a call from its headers (see `header_values`), body fields, base URL and API key.
 
-    `native_headers` replaces the built-in list of headers a harness sends on its own. With `reads_user_id` the session
-    id inside the JSON text of `metadata.user_id` counts as such a header (Anthropic Messages only).
+    `key_session` is the session its API key names (see `Access.admit_caller`). `native_headers` replaces the built-in
+    list of headers a harness sends on its own. With `reads_user_id` the session id inside the JSON text of
+    `metadata.user_id` counts as such a header (Anthropic Messages only).
 
     Raises:
         RequestRefused: the id that won, or the parent's, is not usable.
     """
     native_names = NATIVE_HEADERS if native_headers is None else native_headers
     native = _native_ids(headers, native_names, fields if reads_user_id else {})
-    session_id = _assigned_id(headers, fields, path_session) or next(iter(native.values()), None)
+    session_id = _assigned_id(headers, fields, path_session) or key_session or next(iter(native.values()), None)
     agent = {name: value for name, value in native.items() if value != session_id}
     agent.update({name: headers[name] for name in SUBAGENT_HEADERS if headers.get(name)})
     group = _text(fields.get(GROUPING_FIELD))
@@ -91,7 +92,7 @@ def header_values(headers: Headers) -> dict[str, str]:
             text = value.decode()
         except UnicodeDecodeError:
             text = value.decode("latin-1")
-        values.setdefault(name.decode("latin-1").lower(), text.strip(_BLANKS))
+        values.setdefault(name.decode("latin-1").lower(), text.strip(BLANKS))
     return values
 
 
@@ -101,7 +102,7 @@ def checked_id(session_id: str, what: str = "session id") -> str:
     Raises:
         RequestRefused: it is empty, too long, `.` or `..`, or has control characters or lone surrogates.
     """
-    session_id = session_id.strip(_BLANKS)
+    session_id = session_id.strip(BLANKS)
     fault = None
     if not 1 <= len(session_id) <= MAX_ID_LENGTH:
         fault = f"it has {len(session_id)} characters"
@@ -118,29 +119,17 @@ def checked_id(session_id: str, what: str = "session id") -> str:
 
 
 def _assigned_id(headers: Mapping[str, str], fields: Mapping[str, Slice], path_session: str | None) -> str | None:
-    """The session the trainer gave the call: by header or base URL, body field, plain session header, or API key."""
+    """The session the trainer gave the call: by header or base URL, body field, or plain session header."""
     for name in ASSIGNED_HEADERS:
         if headers.get(name):
             return headers[name]
-    if path_session and path_session.strip(_BLANKS):
+    if path_session and path_session.strip(BLANKS):
         return path_session
     if body := _text(fields.get(SESSION_FIELD)):
         return body
     generic = headers.get(GENERIC_HEADER)
     if generic and generic != headers.get(AFFINITY_HEADER):
         return generic
-    return _id_in_key(headers)
-
-
-def _id_in_key(headers: Mapping[str, str]) -> str | None:
-    scheme, _, bearer = headers.get("authorization", "").partition(" ")
-    for key in (
-        headers.get("x-switchyard-api-key", ""),
-        bearer.strip(_BLANKS) if scheme.lower() == "bearer" else "",
-        headers.get("x-api-key", ""),
-    ):
-        if key.startswith(KEY_MARKER) and (session_id := key.removeprefix(KEY_MARKER).strip(_BLANKS)):
-            return session_id
     return None
 
 
@@ -155,7 +144,7 @@ def _native_ids(headers: Mapping[str, str], names: Iterable[str], fields: Mappin
         except (ValueError, RecursionError):
             inner = None
         session_id = inner.get("session_id") if isinstance(inner, dict) else None
-        if isinstance(session_id, str) and session_id.strip(_BLANKS):
+        if isinstance(session_id, str) and session_id.strip(BLANKS):
             ids["metadata.user_id"] = session_id
     return ids
 
@@ -163,4 +152,4 @@ def _native_ids(headers: Mapping[str, str], names: Iterable[str], fields: Mappin
 def _text(value: Slice | None) -> str | None:
     """A JSON string that is more than blanks, else None."""
     text = decode(value)
-    return text if isinstance(text, str) and text.strip(_BLANKS) else None
+    return text if isinstance(text, str) and text.strip(BLANKS) else None

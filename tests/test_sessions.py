@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from reference_cases import ReferenceCase, reference_cases
 
+from switchyard_py.access import Access
+from switchyard_py.config import AuthSettings
 from switchyard_py.errors import RequestRefused
 from switchyard_py.rawjson import split_object
 from switchyard_py.sessions import Identity, header_values, identify
@@ -60,8 +62,13 @@ def find(*places: Place, **options: Any) -> Identity:
         body |= fields
         path = path or in_path
     fields_on_the_wire = split_object(json.dumps(body).encode())
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    return identify(header_values(raw), fields_on_the_wire, path, **{"reads_user_id": True} | options)
+    sent = header_values([(name.encode(), value.encode()) for name, value in headers.items()])
+    key_session = session_of_key(sent)
+    return identify(sent, fields_on_the_wire, path, key_session=key_session, **{"reads_user_id": True} | options)
+
+
+def session_of_key(headers: dict[str, str]) -> str | None:
+    return Access(AuthSettings()).admit_caller(headers).session_id
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -311,9 +318,10 @@ def test_the_session_is_the_one_the_reference_found(name: str) -> None:
 
 
 def reference_session(case: ReferenceCase) -> tuple[str | None, str | None] | str | None:
-    raw = [(name.encode(), header_bytes(value)) for name, value in case.headers]
+    sent = header_values([(name.encode(), header_bytes(value)) for name, value in case.headers])
+    fields = split_object(json.dumps(case.body).encode())
     try:
-        identity = identify(header_values(raw), split_object(json.dumps(case.body).encode()))
+        identity = identify(sent, fields, key_session=session_of_key(sent))
     except RequestRefused:
         return "refused"
     return identity.session_id and (identity.session_id, identity.parent_session_id)

@@ -67,8 +67,11 @@ def _records(settings: ServeSettings) -> str:
 
 
 def _warnings(settings: ServeSettings) -> list[str]:
-    if settings.log_dir and not _loopback(settings.host):
-        return [f"whoever reaches {settings.host} can read every session: give --host 127.0.0.1 or set up a firewall"]
+    if settings.log_dir and not settings.bundle.auth.reader_keys and not _loopback(settings.host):
+        return [
+            f"whoever reaches {settings.host} can read every session: "
+            "give the bundle auth.reader_keys, or --host 127.0.0.1, or set up a firewall"
+        ]
     return []
 
 
@@ -88,5 +91,12 @@ def _example(settings: ServeSettings, url: str) -> list[str]:
     route = next(iter(settings.bundle.captured_routes), settings.bundle.default_route)
     body = json.dumps({"model": route.name, "messages": [{"role": "user", "content": "Say hello"}]}, ensure_ascii=False)
     session = " -H 'proxy_x_session_id: demo'" if settings.log_dir else ""
-    call = f"curl {url}/v1/chat/completions -H 'content-type: application/json'{session} -d {shlex.quote(body)}"
-    return [call, f"curl {url}/v1/sessions/demo/completions"] if settings.log_dir else [call]
+    auth = settings.bundle.auth
+    headers = f"-H 'content-type: application/json'{session}{_key('CALLER', auth.caller_keys)}"
+    call = f"curl {url}/v1/chat/completions {headers} -d {shlex.quote(body)}"
+    read = f"curl {url}/v1/sessions/demo/completions{_key('READER', auth.reader_keys)}"
+    return [call, read] if settings.log_dir else [call]
+
+
+def _key(whose: str, keys: tuple[str, ...]) -> str:
+    return f' -H "authorization: Bearer ${whose}_KEY"' if keys else ""

@@ -87,9 +87,15 @@ def _text(bundle: Bundle, options: GlobalOptions) -> str:
         f"{bundle.path}: valid",
         *(_route(route) for route in bundle.routes),
         f"records  {options.log_dir(bundle) or 'none are kept'}\n"
+        f"auth     {_auth(bundle)}\n"
         f"server   {server.host}:{server.port}, workers: {server.workers}, log level: {server.log_level}",
     ]
     return "\n\n".join(blocks)
+
+
+def _auth(bundle: Bundle) -> str:
+    numbers = ((name.replace("_", " "), len(secrets)) for name, secrets in asdict(bundle.auth).items())
+    return ", ".join(f"{name}: {number or 'none'}" for name, number in numbers)
 
 
 def _route(route: Route) -> str:

@@ -2,8 +2,11 @@
 
 from switchyard_py.config.description import describe_bundle, describe_target
 from switchyard_py.config.errors import ConfigError
+from switchyard_py.config.fields import session_secret_fault
 from switchyard_py.config.loader import load_bundle, parse_server_setting
 from switchyard_py.config.settings import (
+    SESSION_KEY_MARKER,
+    AuthSettings,
     Bundle,
     CaptureSettings,
     Route,
@@ -14,6 +17,8 @@ from switchyard_py.config.settings import (
 )
 
 __all__ = [
+    "SESSION_KEY_MARKER",
+    "AuthSettings",
     "Bundle",
     "CaptureSettings",
     "ConfigError",
@@ -26,4 +31,5 @@ __all__ = [
     "describe_target",
     "load_bundle",
     "parse_server_setting",
+    "session_secret_fault",
 ]

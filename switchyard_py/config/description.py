@@ -9,7 +9,7 @@ from switchyard_py.config.settings import HIDDEN, Bundle, Target
 
 
 def describe_bundle(bundle: Bundle) -> dict[str, Any]:
-    """Return every setting of the bundle; keys, header values and user info of URLs read `***`."""
+    """Return every setting of the bundle; keys, header values, user info of URLs and secrets of `auth` read `***`."""
     return {
         "path": str(bundle.path),
         "default_route": bundle.default_route.name,
@@ -31,6 +31,7 @@ def describe_bundle(bundle: Bundle) -> dict[str, Any]:
             "min_free_bytes": bundle.capture.min_free_bytes,
         },
         "sessions": asdict(bundle.sessions),
+        "auth": {name: [HIDDEN] * len(secrets) for name, secrets in asdict(bundle.auth).items()},
         "server": asdict(bundle.server),
     }
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from switchyard_py.config.document import Location
 
-_SECRET_KEYS = {"api_key", "extra_headers", "base_url"}
+_SECRET_KEYS = {"api_key", "api_key_env", "extra_headers", "base_url", "auth"}
 _LONGEST_VALUE = 60
 
 _WANTED = {

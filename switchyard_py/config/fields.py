@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from switchyard_py.config.settings import SESSION_KEY_MARKER
+
 _ROUTE_TYPES = {
     "model": "model",
     "direct": "model",
@@ -24,6 +26,10 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 _CLIENT_HEADERS = frozenset(
     ("accept-encoding", "connection", "content-length", "content-type", "expect", "te", "trailer", "transfer-encoding")
 )
+# Short enough for keys made by hand, long enough not to be guessed over a network.
+_SHORTEST_KEY = 8
+# Whoever has one signed key can try secrets without asking anybody.
+_SHORTEST_SESSION_SECRET = 16
 # Their values are credentials, and session ids are stored and listed in clear.
 _CREDENTIAL_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization", "x-api-key", "x-switchyard-api-key"))
 
@@ -64,10 +70,65 @@ def _base_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
+def target_key_fault(text: str) -> str | None:
+    """Say why the key of a target cannot be used, and what to write instead; None if it can."""
+    if re.fullmatch(r"[\x20-\x7e]*", text):
+        return None
+    return "must be printable ASCII without line breaks: it is sent in a header"
+
+
+def caller_key_fault(text: str) -> str | None:
+    """The same for a key that callers or readers send."""
+    if text.startswith(SESSION_KEY_MARKER):
+        return f"begins with {SESSION_KEY_MARKER}, which marks the keys of sessions: write another one"
+    return _own_secret_fault(text, _SHORTEST_KEY)
+
+
+def session_secret_fault(text: str) -> str | None:
+    """The same for a secret that signs session keys."""
+    return _own_secret_fault(text, _SHORTEST_SESSION_SECRET)
+
+
+def _own_secret_fault(text: str, shortest: int) -> str | None:
+    if not re.fullmatch(r"[\x21-\x7e]*", text):
+        return "must be printable ASCII without blanks and line breaks"
+    if len(text) < shortest:
+        return f"must have at least {shortest} characters: make one with `openssl rand -hex 24`"
+    return None
+
+
 def _secret(text: str) -> str | None:
-    if not re.fullmatch(r"[\x20-\x7e]*", text):
-        raise problem("must be printable ASCII without line breaks: it is sent in a header")
+    _refuse(target_key_fault(text))
     return text or None
+
+
+def _caller_key(text: str) -> str:
+    _refuse(caller_key_fault(text))
+    return text
+
+
+def _session_secret(text: str) -> str:
+    _refuse(session_secret_fault(text))
+    return text
+
+
+def _refuse(fault: str | None) -> None:
+    if fault is not None:
+        raise problem(fault)
+
+
+def _variable(name: str) -> str:
+    # Not repeated: people write the secret itself here.
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise problem("must be the name of an environment variable, which holds the key")
+    return name
+
+
+def _some(values: tuple[str, ...]) -> tuple[str, ...]:
+    # An empty list could mean nobody or anybody.
+    if not values:
+        raise problem("must not be an empty list: give one, or remove the key to ask nobody for one")
+    return values
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
@@ -128,6 +189,10 @@ def _lower(value: Any) -> Any:
 
 Text = Annotated[str, Field(min_length=1)]
 Secret = Annotated[str, AfterValidator(_secret)]
+Variable = Annotated[str, AfterValidator(_variable)]
+Variables = Annotated[tuple[Variable, ...], AfterValidator(_some)]
+CallerKeys = Annotated[tuple[Annotated[str, AfterValidator(_caller_key)], ...], AfterValidator(_some)]
+SessionSecrets = Annotated[tuple[Annotated[str, AfterValidator(_session_secret)], ...], AfterValidator(_some)]
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
 Format = Annotated[str, AfterValidator(_format)]
 RouteType = Annotated[str, AfterValidator(_route_type)]

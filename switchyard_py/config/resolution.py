@@ -12,6 +12,8 @@ from typing import Any
 from switchyard_py.config.capturability import body_fault
 from switchyard_py.config.document import Location, path_text
 from switchyard_py.config.errors import ConfigError
+from switchyard_py.config.fields import target_key_fault
+from switchyard_py.config.keys import key_from_environment, resolve_auth
 from switchyard_py.config.schema import BundleEntry, RouteEntry, TargetDefaults, TargetEntry
 from switchyard_py.config.settings import Bundle, CaptureSettings, Route, ServerSettings, SessionSettings, Target
 
@@ -34,6 +36,7 @@ def resolve(path: Path, entry: BundleEntry, environ: Mapping[str, str]) -> Bundl
         default_route=marked[0] if marked else routes[0],
         capture=CaptureSettings(**entry.capture.given()),
         sessions=SessionSettings(**entry.sessions.given()),
+        auth=resolve_auth(path, entry.auth, environ),
         server=ServerSettings(**entry.server.given()),
     )
 
@@ -81,20 +84,11 @@ def _merged(path: Path, levels: _Levels, environ: Mapping[str, str]) -> tuple[di
     for location, level in levels:
         for name, value in level.given().items():
             if name == "api_key_env":
-                values["api_key"] = _key_from_environment(path, location, value, environ)
+                values["api_key"] = key_from_environment(path, (*location, name), value, environ, target_key_fault)
             elif name in TargetEntry.model_fields:
                 values[name] = value
                 origins[name] = location
     return values, origins
-
-
-def _key_from_environment(path: Path, location: Location, variable: str, environ: Mapping[str, str]) -> str:
-    key = environ.get(variable)
-    if not key:
-        raise ConfigError(
-            path, path_text((*location, "api_key_env")), f"the environment variable {variable} is not set"
-        )
-    return key
 
 
 def _refuse_shared_names(path: Path, routes: tuple[Route, ...]) -> None:

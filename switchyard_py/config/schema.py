@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from switchyard_py.config.fields import (
     BaseUrl,
     Body,
+    CallerKeys,
     Count,
     Directory,
     Durability,
@@ -29,9 +30,12 @@ from switchyard_py.config.fields import (
     Seconds,
     SecondsOrZero,
     Secret,
+    SessionSecrets,
     Size,
     SizeOrZero,
     Text,
+    Variable,
+    Variables,
     problem,
 )
 
@@ -83,6 +87,11 @@ class Entry(BaseModel):
             for name, alias in aliases.items()
         }
 
+    def refuse_both(self, one: str, other: str) -> None:
+        """Refuse a mapping that gives two settings of which it may give one."""
+        if {one, other} <= self.model_fields_set:
+            raise problem(f"{one} and {other} are one setting: give one of them")
+
     def given(self) -> dict[str, Any]:
         """The settings that this mapping gives, by attribute name."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
@@ -99,7 +108,7 @@ class TargetDefaults(Entry):
     model: Text = ""
     base_url: BaseUrl = ""
     api_key: Secret | None = None
-    api_key_env: Text = ""
+    api_key_env: Variable = ""
     format: Format = Field(default="", validation_alias=AliasChoices("format", "backend_format"))
     engine: Literal["vllm"] | None = Field(default=None, validation_alias=AliasChoices("token_capture_engine"))
     extra_body: Body = {}
@@ -118,8 +127,7 @@ class TargetDefaults(Entry):
 
     @model_validator(mode="after")
     def _one_key(self) -> TargetDefaults:
-        if {"api_key", "api_key_env"} <= self.model_fields_set:
-            raise problem("api_key and api_key_env are one setting: give one of them")
+        self.refuse_both("api_key", "api_key_env")
         return self
 
 
@@ -161,6 +169,23 @@ class SessionEntry(Entry):
     native_ids: HeaderNames = ()
 
 
+class AuthEntry(Entry):
+    """Who may call, who may read, and what signs the keys of sessions."""
+
+    caller_keys: CallerKeys = ()
+    caller_keys_env: Variables = ()
+    reader_keys: CallerKeys = ()
+    reader_keys_env: Variables = ()
+    session_secrets: SessionSecrets = ()
+    session_secrets_env: Variables = ()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> AuthEntry:
+        for name in ("caller_keys", "reader_keys", "session_secrets"):
+            self.refuse_both(name, f"{name}_env")
+        return self
+
+
 class ServerEntry(Entry):
     """Where and how the proxy listens."""
 
@@ -180,4 +205,5 @@ class BundleEntry(Entry):
     defaults: TargetDefaults = TargetDefaults()
     capture: CaptureEntry = CaptureEntry()
     sessions: SessionEntry = SessionEntry()
+    auth: AuthEntry = AuthEntry()
     server: ServerEntry = ServerEntry()

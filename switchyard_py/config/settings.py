@@ -11,6 +11,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 HIDDEN = "***"
+SESSION_KEY_MARKER = "sycap-session:"
+"""How an API key that names a session begins."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,16 @@ class SessionSettings:
 
 
 @dataclass(frozen=True)
+class AuthSettings:
+    """Who may call, who may read, and what signs the keys of sessions. Empty: nobody is asked, nothing is signed."""
+
+    caller_keys: tuple[str, ...] = field(default=(), repr=False)
+    reader_keys: tuple[str, ...] = field(default=(), repr=False)
+    session_secrets: tuple[str, ...] = field(default=(), repr=False)
+    """The first signs, all verify."""
+
+
+@dataclass(frozen=True)
 class ServerSettings:
     """Where and how the proxy listens."""
 
@@ -120,6 +132,7 @@ class Bundle:
     """The route marked `default: true`, else the first; only a marked one answers ids that no route answers."""
     capture: CaptureSettings = CaptureSettings()
     sessions: SessionSettings = SessionSettings()
+    auth: AuthSettings = AuthSettings()
     server: ServerSettings = ServerSettings()
 
     @property

@@ -31,8 +31,8 @@ async def refuse(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         body = {"detail": "The proxy failed; its log says why.", "code": Kind.INTERNAL.value.code}
         return answer(body, Kind.INTERNAL.value.status, headers)
-    headers.update(error.headers or {})
     kind = error.kind if isinstance(error, Refused) else _OF_THE_FRAMEWORK.get(error.status_code, Kind.INVALID_BODY)
+    headers.update({**kind.value.headers, **(error.headers or {})})
     body = {"detail": error.detail, "code": kind.value.code}
     if kind is Kind.UNKNOWN_SESSION:
         # The trainer knows this body, which has no code.

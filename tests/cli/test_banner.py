@@ -19,9 +19,9 @@ routes:
 """
 
 
-def settings(tmp_path: Path, log_dir: str | None = "/records", host: str = "0.0.0.0") -> ServeSettings:
+def settings(tmp_path: Path, log_dir: str | None = "/records", host: str = "0.0.0.0", auth: str = "") -> ServeSettings:
     path = tmp_path / "bundle.yaml"
-    path.write_text(TEXT)
+    path.write_text(TEXT + auth)
     return ServeSettings(load_bundle(path, {}), Path(log_dir) if log_dir else None, host, 0, 2, "info")
 
 
@@ -52,6 +52,18 @@ def test_addresses(tmp_path: Path, host: str, url: str, warned: bool) -> None:
     text = banner(settings(tmp_path, host=host), 4000)
     assert f"curl {url}/v1/chat/completions" in text
     assert ("can read every session" in text) is warned
+
+
+def test_reader_keys_end_the_warning_and_caller_keys_do_not(tmp_path: Path) -> None:
+    text = banner(settings(tmp_path, auth="auth: {caller_keys: [hidden-key]}"), 4000)
+    assert "can read every session: give the bundle auth.reader_keys" in text
+    assert ' -H "authorization: Bearer $CALLER_KEY" -d ' in text
+    assert text.rstrip().endswith("/v1/sessions/demo/completions")
+    text = banner(settings(tmp_path, auth="auth: {reader_keys: [hidden-key]}"), 4000)
+    assert "can read every session" not in text
+    assert "CALLER_KEY" not in text
+    assert text.rstrip().endswith('/v1/sessions/demo/completions -H "authorization: Bearer $READER_KEY"')
+    assert "hidden" not in text
 
 
 def test_without_capture_nothing_is_said_to_be_captured(tmp_path: Path) -> None:

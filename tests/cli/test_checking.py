@@ -34,6 +34,7 @@ routes:
       drop_body: [user]
       token_capture_engine: vllm
   any: {type: passthrough, base_url: 'http://h:8000/v1'}
+auth: {caller_keys: [hidden-caller], reader_keys: [hidden-reader, hidden-old-reader]}
 """)
     assert (
         invoke("check", "bundle.yaml").stdout
@@ -57,6 +58,7 @@ any: passthrough
   api_key               none
 
 records  {tmp_path / "rl_data"}
+auth     caller keys: 1, reader keys: 2, session secrets: none
 server   0.0.0.0:4000, workers: 1, log level: info
 """
     )

@@ -9,6 +9,7 @@ import pytest
 
 from switchyard_py.config import parse_server_setting
 from switchyard_py.config.schema import (
+    AuthEntry,
     BundleEntry,
     CaptureEntry,
     Entry,
@@ -18,7 +19,7 @@ from switchyard_py.config.schema import (
     TargetDefaults,
     TargetEntry,
 )
-from switchyard_py.config.settings import CaptureSettings, Route, ServerSettings, SessionSettings, Target
+from switchyard_py.config.settings import AuthSettings, CaptureSettings, Route, ServerSettings, SessionSettings, Target
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
 
@@ -37,12 +38,19 @@ IN_WORDS = {
     "target": "none",
     "defaults": "none",
     "api_key_env": "none",
+    "caller_keys": "none",
+    "caller_keys_env": "none",
+    "reader_keys": "none",
+    "reader_keys_env": "none",
+    "session_secrets": "none",
+    "session_secrets_env": "none",
 }
 SETTINGS = {
     TargetEntry: Target,
     RouteEntry: Route,
     CaptureEntry: CaptureSettings,
     SessionEntry: SessionSettings,
+    AuthEntry: AuthSettings,
     ServerEntry: ServerSettings,
 }
 HEADINGS = {
@@ -51,6 +59,7 @@ HEADINGS = {
     TargetEntry: "Target settings",
     CaptureEntry: "Capture",
     SessionEntry: "Sessions",
+    AuthEntry: "Auth",
     ServerEntry: "Server",
 }
 

@@ -38,7 +38,7 @@ def problem(load: Any, text: str | bytes, environ: dict[str, str] | None = None)
         ("routes: [p]", "routes: must be a mapping, not a list"),
         ("[1]", "must be a mapping"),
         ("3", "must be a mapping"),
-        ("bogus: 1", "bogus: unknown key: known here are capture, defaults, routes, server, sessions"),
+        ("bogus: 1", "bogus: unknown key: known here are auth, capture, defaults, routes, server, sessions"),
         ("routes: {1: m}", "routes: the key 1 is not text: write it in quotes"),
         ("routes: {'': m}", "routes.'': must not be empty"),
         ("routes: {p: 7}", "routes.p: must be a mapping"),
