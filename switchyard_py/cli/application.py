@@ -16,6 +16,7 @@ from switchyard_py.cli.checking import check
 from switchyard_py.cli.demonstrating import demo
 from switchyard_py.cli.options import GlobalOptions
 from switchyard_py.cli.serving import ServeCommand, serve
+from switchyard_py.cli.sessions import sessions
 from switchyard_py.cli.simulate import simulate
 
 # Tracebacks of the default kind print local variables, and with them secrets.
@@ -29,6 +30,7 @@ app.command(cls=ServeCommand)(serve)
 app.command()(check)
 app.command()(demo)
 app.command()(simulate)
+app.add_typer(sessions, name="sessions")
 
 
 def run() -> None:

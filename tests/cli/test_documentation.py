@@ -26,7 +26,9 @@ def section(heading: str) -> str:
 )
 def test_every_option_is_documented(heading: str, command: Any) -> None:
     text = section(heading)
-    known = {name for option in command.params if option.param_type_name == "option" for name in option.opts}
+    commands = [command] if command is COMMAND else [command, *getattr(command, "commands", {}).values()]
+    options = [each for one in commands for each in one.params if each.param_type_name == "option"]
+    known = {name for option in options for name in option.opts}
     documented = set(re.findall(r"(?<=`)--?[a-z][a-z-]*", text))
     assert known <= documented
     assert documented <= {*known, "--help", "-h", *(name for option in COMMAND.params for name in option.opts)}
