@@ -3,7 +3,8 @@
 import logging
 import sys
 
-FORMAT = "%(asctime)s %(levelname)s %(message)s"
+# Workers share one stderr.
+FORMAT = "%(asctime)s %(levelname)s [%(process)d] %(message)s"
 
 
 def configure_logging(level: str) -> None:

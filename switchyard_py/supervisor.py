@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 
 from switchyard_py.config import ServeSettings
@@ -127,7 +127,8 @@ class _Worker:
         """Why it could not start."""
         self._pipe, theirs = SPAWN.Pipe()
         self._process = SPAWN.Process(target=_work, args=(settings, listener, theirs))
-        self._process.start()
+        with _deaf():
+            self._process.start()
         theirs.close()
 
     def __str__(self) -> str:
@@ -205,11 +206,25 @@ class _WorkerServer(ProxyServer):
             self.stop(number)
 
 
+@contextmanager
+def _deaf() -> Generator[None]:
+    """Hold back the signals to stop, for this process and those it starts: Ctrl-C in a terminal goes to all of them,
+    and a worker that has not come to `_work` yet would answer with a traceback."""
+    # Its own start, at the first process, would let the signals through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(settings: ServeSettings, listener: socket.socket, pipe: Connection) -> None:
     """A worker process from start to end."""
     # Until the server takes the signals over, the parent alone decides.
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     configure_logging(settings.log_level)
     try:
         status = _WorkerServer(settings, pipe).serve_on(listener)

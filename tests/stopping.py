@@ -93,11 +93,16 @@ class Stopping:
 
     def workers(self) -> set[int]:
         """Process ids of the workers that live."""
-        return {pid for pid in _children(self.process.pid) if "spawn_main" in _command(pid)}
+        return workers_of(self.process.pid)
 
 
 StartStopping = Callable[..., Stopping]
 """Type of the fixture `start`."""
+
+
+def workers_of(parent: int) -> set[int]:
+    """Process ids of the workers that a parent has started and that live."""
+    return {pid for pid in _children(parent) if "spawn_main" in _command(pid)}
 
 
 def alive(pid: int) -> bool:

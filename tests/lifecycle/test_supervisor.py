@@ -1,7 +1,10 @@
 """Parent and workers: who ends, who is replaced, and that nobody is left over."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 import yaml
 from running_proxy import ProxyProcess, bundle
 from scripted_engine import ScriptedEngineThread
-from stopping import StartStopping, alive
+from stopping import StartStopping, alive, workers_of
 
 
 def test_a_service_manager_that_signals_every_process_ends_nobody_early(
@@ -95,3 +98,34 @@ def test_a_directory_that_cannot_be_used_is_one_line_and_the_end(tmp_path: Path,
     errors = [line for line in process.log.splitlines() if line.startswith("error: ")]
     assert errors == [f"error: cannot use the record directory {tmp_path / 'rl_data'}: Not a directory"]
     assert "Traceback" not in process.log
+
+
+def test_ctrl_c_before_the_workers_have_started_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(bundle("http://127.0.0.1:1/v1")))
+    command = ["-c", "x.yaml", "--", "serve", "--host", "127.0.0.1", "--port", "0", "--workers", "2"]
+    script = Path(sys.executable).with_name("switchyard")
+    with (
+        (tmp_path / "log").open("w+") as log,
+        subprocess.Popen([script, *command], cwd=tmp_path, stderr=log, start_new_session=True) as process,
+    ):
+        deadline = time.monotonic() + 10
+        while not workers_of(process.pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(0.03)  # Python is there, this program is not
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(20) == 0
+        log.seek(0)
+        said = log.read()
+    assert "Traceback" not in said
+    assert "all workers have ended" in said
+
+
+def test_log_lines_tell_which_process_they_are_of(start: StartStopping) -> None:
+    proxy = start(workers=2)
+    workers = proxy.workers()
+    proxy.stop()
+    assert proxy.process.wait(within=5) == 0
+    for pid in workers:
+        assert re.search(rf" INFO \[{pid}\] ended$", proxy.process.log, re.MULTILINE)
+    assert re.search(rf" INFO \[{proxy.process.pid}\] all workers have ended$", proxy.process.log, re.MULTILINE)
