@@ -17,27 +17,29 @@ SWITCHYARD = "switchyard"
 """Values of the header `x-switchyard-error-source`: who is to blame, the engine or the proxy."""
 
 SOURCE_HEADER = "x-switchyard-error-source"
+RETRY_HEADER = "x-should-retry"
+"""Wins over what SDKs of OpenAI and Anthropic do by status: they repeat 408, 409, 429 and all from 500."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How one kind of error looks: HTTP status, OpenAI `type` and `code`, and seconds for `Retry-After`.
 
-    `hopeless`: the same request cannot succeed, and clients that would repeat it are told not to.
+    `should_retry`: whether the agent does well to send the same again; None leaves it to what it does by status.
     """
 
     status: int
     type: str
     code: str
     retry_after: int | None = None
-    hopeless: bool = False
+    should_retry: bool | None = None
 
     @property
     def headers(self) -> dict[str, str]:
         """Headers that go with every error of the kind."""
         headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
-        if self.hopeless:
-            headers["x-should-retry"] = "false"
+        if self.should_retry is not None:
+            headers[RETRY_HEADER] = str(self.should_retry).lower()
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         return headers
@@ -52,14 +54,18 @@ class Kind(Enum):
     SESSION_REQUIRED = Shape(400, "invalid_request_error", "session_required")
     INVALID_PARAMETER = Shape(400, "invalid_request_error", "invalid_parameter")
     NOT_BUILT_YET = Shape(400, "invalid_request_error", "not_built_yet")
-    INVALID_API_KEY = Shape(401, "authentication_error", "invalid_api_key", hopeless=True)
-    PERMISSION_DENIED = Shape(403, "permission_error", "permission_denied", hopeless=True)
+    INVALID_API_KEY = Shape(401, "authentication_error", "invalid_api_key", should_retry=False)
+    PERMISSION_DENIED = Shape(403, "permission_error", "permission_denied", should_retry=False)
     MODEL_NOT_FOUND = Shape(404, "not_found_error", "model_not_found")
     NOT_FOUND = Shape(404, "not_found_error", "not_found")
     CAPTURE_OFF = Shape(404, "not_found_error", "capture_off")
     UNKNOWN_SESSION = Shape(404, "not_found_error", "unknown_session")
     UNKNOWN_RECORD = Shape(404, "not_found_error", "unknown_record")
+    SESSION_GONE = Shape(404, "not_found_error", "session_gone")
     METHOD_NOT_ALLOWED = Shape(405, "invalid_request_error", "method_not_allowed")
+    OPEN_CALLS = Shape(409, "conflict_error", "open_calls")
+    SESSION_SEALED = Shape(409, "conflict_error", "session_sealed", should_retry=False)
+    SESSION_DELETED = Shape(409, "conflict_error", "session_deleted", should_retry=False)
     REQUEST_TOO_LARGE = Shape(413, "invalid_request_error", "request_too_large")
     INTERNAL = Shape(500, "server_error", "internal_error")
     UPSTREAM_ERROR = Shape(502, "server_error", "upstream_error")

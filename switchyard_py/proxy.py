@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from switchyard_py.access import Access
 from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone, Heartbeats
 from switchyard_py.capture.call import Generation
-from switchyard_py.capture.ledger import Ledger, OpenCall, StoreUnavailable
+from switchyard_py.capture.ledger import Ledger, OpenCall, SessionClosed, StoreUnavailable
 from switchyard_py.config import SessionSettings
 from switchyard_py.dialects import chat
 from switchyard_py.engines import vllm
@@ -129,6 +129,9 @@ class Proxy:
     async def _begin(self, ledger: Ledger, passage: Passage) -> OpenCall:
         try:
             return await ledger.begin(passage.intent())
+        except SessionClosed as closed:
+            kind = Kind.SESSION_DELETED if closed.deleted else Kind.SESSION_SEALED
+            raise RequestRefused(kind, f"The call was not sent, because {closed}.") from closed
         except StoreUnavailable as error:
             raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, f"The call was not sent, because {error}.") from error
 

@@ -16,7 +16,7 @@ from switchyard_py.proxy import Proxy
 from switchyard_py.routing.catalogue import Catalogue
 from switchyard_py.routing.table import RouteTable
 from switchyard_py.stats import Stats
-from switchyard_py.store import SessionReader
+from switchyard_py.store import Retention, SessionReader
 from switchyard_py.upstream import AiohttpUpstream
 from switchyard_py.worker import WorkThread
 
@@ -82,4 +82,5 @@ def ledger_options(capture: CaptureSettings) -> dict[str, Any]:
         "durable": capture.durability == "power",
         "begin_seconds": capture.begin_timeout,
         "min_free_bytes": capture.min_free_bytes,
+        "retention": Retention(capture.retention_seconds, capture.retention_unsealed),
     }

@@ -18,16 +18,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from switchyard_py.capture.account import Counters, Outcome, StoreUnavailable
-from switchyard_py.store import CallIntent, Filesystem, Leftovers, State, Writer, store_fault
+from switchyard_py.capture.upkeep import Upkeep
+from switchyard_py.store import CallIntent, Filesystem, Retention, SessionClosed, State, Writer, store_fault
 from switchyard_py.worker import WorkThread
 
-__all__ = ["Counters", "Ledger", "OpenCall", "Outcome", "StoreUnavailable"]
+__all__ = ["Counters", "Ledger", "OpenCall", "Outcome", "SessionClosed", "StoreUnavailable"]
 
 log = logging.getLogger(__name__)
 
 BEGIN_SECONDS = 10.0
 # Each call that waits to begin holds its request in memory.
 MOST_BEGINNING = 4096
+KEEP = Retention()
 
 
 class Ledger:
@@ -40,6 +42,7 @@ class Ledger:
         retry_seconds: float = 1.0,
         begin_seconds: float = BEGIN_SECONDS,
         min_free_bytes: int | None = None,
+        retention: Retention = KEEP,
     ) -> None:
         """See `open`."""
         self.writer = writer
@@ -53,10 +56,7 @@ class Ledger:
         # Calls that have ended since the writer was last synced.
         self._unsynced: set[OpenCall] = set()
         self._looking: asyncio.Future[str | None] | None = None
-        self._signed_out = False
-        leftovers = writer.leftovers()
-        if leftovers is not None:
-            self._thread.post_when_idle(self._clear, leftovers)
+        self._upkeep = Upkeep(self._thread, writer, retention)
 
     @classmethod
     def open(
@@ -67,6 +67,7 @@ class Ledger:
         retry_seconds: float = 1.0,
         begin_seconds: float = BEGIN_SECONDS,
         min_free_bytes: int | None = None,
+        retention: Retention = KEEP,
         filesystem: Filesystem | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Ledger:
@@ -75,9 +76,16 @@ class Ledger:
         `durable`: what `OpenCall.commit` has kept survives a power failure, not only the end of this process.
         `clock` gives nanoseconds since 1970; marks the store refuses are tried again every `retry_seconds`; a call
         waits `begin_seconds` for a slow store before it is refused. `min_free_bytes`: see `store_fault`.
+        `retention` says which sessions are deleted when.
         """
         writer = Writer(directory, durable=durable, filesystem=filesystem, clock=clock)
-        return cls(writer, retry_seconds=retry_seconds, begin_seconds=begin_seconds, min_free_bytes=min_free_bytes)
+        return cls(
+            writer,
+            retry_seconds=retry_seconds,
+            begin_seconds=begin_seconds,
+            min_free_bytes=min_free_bytes,
+            retention=retention,
+        )
 
     @property
     def unwritten(self) -> int:
@@ -87,7 +95,8 @@ class Ledger:
     async def begin(self, intent: CallIntent) -> OpenCall:
         """Put the intent of a call on disk.
 
-        Raises StoreUnavailable when that fails or takes longer than `begin_seconds`: nothing may be sent then.
+        Raises StoreUnavailable when that fails or takes longer than `begin_seconds`, and SessionClosed when the
+        session is sealed, is being sealed or was deleted: nothing may be sent then.
         Raises ValueError for an intent that no store could keep (an empty session id, lone surrogates).
         """
         call = OpenCall(self, intent)
@@ -144,12 +153,8 @@ class Ledger:
 
     # What follows runs in the thread.
 
-    def _clear(self, leftovers: Leftovers) -> None:
-        if not self._signed_out and leftovers.clear():
-            self._thread.post_when_idle(self._clear, leftovers)
-
     def _sign_out(self) -> None:
-        self._signed_out = True
+        self._upkeep.end()
         self._write_again()
         for uuid in self._unwritten:
             log.error("the state of call %s could not be written before the end", uuid)
@@ -261,16 +266,26 @@ class OpenCall:
     def _begin(self) -> None:
         if self._given_up:
             return
+        writer = self._ledger.writer
         try:
-            self.intent = self._ledger.writer.begin(self.intent)
+            self.intent = writer.begin(self.intent)
         except OSError as error:
-            log.error("the store cannot begin a call: %s", error)
-            raise StoreUnavailable(
-                f"the store cannot begin a call: {error.strerror or 'input/output error'}"
-            ) from error
+            raise _cannot_begin(error) from error
+        try:
+            closing = writer.closing(self.intent)
+        except OSError as error:
+            self._retract()
+            raise _cannot_begin(error) from error
+        if closing is not None:
+            self._retract()
+            raise SessionClosed(deleted=closing.deleted)
         self._ledger.counters.begun += 1
         self._ledger.counters.open += 1
         self._state = State.OPEN
+
+    def _retract(self) -> None:
+        intent = self.intent
+        self._ledger._write_until_written(self.uuid, lambda: self._ledger.writer.retract(intent))
 
     def _commit(self, record: bytes) -> Outcome:
         writer = self._ledger.writer
@@ -346,3 +361,8 @@ class OpenCall:
         self._state = state
         if self._ledger.writer.durable and state is not State.FAILED:
             self._ledger._unsynced.add(self)
+
+
+def _cannot_begin(error: OSError) -> StoreUnavailable:
+    log.error("the store cannot begin a call: %s", error)
+    return StoreUnavailable(f"the store cannot begin a call: {error.strerror or 'input/output error'}")

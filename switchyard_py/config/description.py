@@ -29,6 +29,8 @@ def describe_bundle(bundle: Bundle) -> dict[str, Any]:
             "durability": bundle.capture.durability,
             "begin_timeout": bundle.capture.begin_timeout,
             "min_free_bytes": bundle.capture.min_free_bytes,
+            "retention_seconds": bundle.capture.retention_seconds,
+            "retention_unsealed": bundle.capture.retention_unsealed,
         },
         "sessions": asdict(bundle.sessions),
         "auth": {name: [HIDDEN] * len(secrets) for name, secrets in asdict(bundle.auth).items()},

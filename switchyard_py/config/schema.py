@@ -160,6 +160,8 @@ class CaptureEntry(Entry):
     durability: Durability = "process"
     begin_timeout: Seconds = 0
     min_free_bytes: SizeOrZero = 0
+    retention_seconds: Seconds | None = None
+    retention_unsealed: bool = False
 
 
 class SessionEntry(Entry):

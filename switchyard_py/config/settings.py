@@ -84,6 +84,10 @@ class CaptureSettings:
     """Seconds a call waits for a slow store before it is refused."""
     min_free_bytes: int | None = None
     """Free space below which the proxy is not ready; None: 1 GiB, or 2 % of the file system where that is less."""
+    retention_seconds: float | None = None
+    """Seconds after its newest file a session is deleted; None: never."""
+    retention_unsealed: bool = False
+    """Delete sessions that were not sealed as well."""
 
 
 @dataclass(frozen=True)

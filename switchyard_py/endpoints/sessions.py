@@ -6,24 +6,39 @@ anybody else waiting, and memory is one record.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
-from typing import Literal, cast
+from typing import Literal, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from switchyard_py.endpoints.answers import Refused, answer
-from switchyard_py.errors import Kind
-from switchyard_py.store import SCHEMA_VERSION, CompletionsPage, SessionReader, SessionSummary
+from switchyard_py.errors import Kind, RequestRefused
+from switchyard_py.sessions import checked_id
+from switchyard_py.store import (
+    SCHEMA_VERSION,
+    CompletionsPage,
+    Endings,
+    SessionDeleted,
+    SessionInUse,
+    SessionReader,
+    SessionSummary,
+    UnknownSession,
+)
 
 MAX_SETTLE_SECONDS = 600.0
+SEAL_SECONDS = 30.0
 MAX_PAGE = 100_000
 SETTLE_POLL_SECONDS = 0.05
 # Small records are sent together; a batch is one hop to a thread and one chunk on the wire.
 BATCH_BYTES = 256 * 1024
+
+T = TypeVar("T")
 
 
 async def list_sessions(request: Request) -> Response:
@@ -33,12 +48,52 @@ async def list_sessions(request: Request) -> Response:
     return _json_stream(_session_list(summaries, limit))
 
 
+async def one_session(request: Request) -> Response:
+    """/v1/sessions/{id}: one route, so that a wrong method is told of both right ones."""
+    return await (delete_session if request.method == "DELETE" else show_session)(request)
+
+
 async def show_session(request: Request) -> Response:
     """GET /v1/sessions/{id}: what the list says of it."""
     summary = await asyncio.to_thread(_reader(request).summary, _session_id(request))
     if summary is None:
-        raise _unknown_session()
+        raise await _no_session(request)
     return answer(_summary(summary))
+
+
+async def seal_session(request: Request) -> Response:
+    """POST /v1/sessions/{id}/seal[?wait=]: let no more calls begin, wait for those that are open, say what it holds."""
+    endings, session_id = Endings(_reader(request)), _checked_session_id(request)
+    wait = _seconds(request, "wait", MAX_SETTLE_SECONDS, SEAL_SECONDS)
+    try:
+        seal = await _in_store(endings.close, session_id)
+        if seal is None:
+            await _settle(request, session_id, wait)
+            # A call that was committed this moment is withdrawn if its agent had gone before the end of its answer.
+            await asyncio.sleep(SETTLE_POLL_SECONDS)
+            seal = await _in_store(endings.seal, session_id)
+    except SessionInUse as error:
+        text = f"{_calls(error.open_calls)} still open; no more can begin: seal the session again when they have ended"
+        raise Refused(Kind.OPEN_CALLS, text) from None
+    except SessionDeleted:
+        raise _gone() from None
+    said = {key: value for key, value in msgspec.structs.asdict(seal).items() if key != "calls"}
+    return answer({"schema_version": SCHEMA_VERSION, "session_id": session_id, "sealed": True, **said})
+
+
+async def delete_session(request: Request) -> Response:
+    """DELETE /v1/sessions/{id}: remove its records and refuse calls that come late."""
+    endings, session_id = Endings(_reader(request)), _session_id(request)
+    try:
+        await _in_store(endings.bury, session_id)
+    except SessionInUse as error:
+        raise Refused(Kind.OPEN_CALLS, f"{_calls(error.open_calls)} still open: delete the session later") from None
+    except UnknownSession:
+        raise _unknown_session() from None
+    except SessionDeleted:
+        raise _gone() from None
+    await asyncio.to_thread(deque, endings.remove(session_id), 0)
+    return answer({"session_id": session_id, "deleted": True})
 
 
 async def completions(request: Request) -> Response:
@@ -57,7 +112,7 @@ async def completions(request: Request) -> Response:
     except ValueError as error:
         raise Refused(Kind.INVALID_PARAMETER, f"after: {error}") from None
     if page is None:
-        raise _unknown_session()
+        raise await _no_session(request)
     return _json_stream(_envelope(session_id, page))
 
 
@@ -67,7 +122,7 @@ async def completion(request: Request) -> Response:
     record = await asyncio.to_thread(reader.record, session_id, request.path_params["uuid"])
     if record is None:
         if not await asyncio.to_thread(reader.exists, session_id):
-            raise _unknown_session()
+            raise await _no_session(request)
         raise Refused(Kind.UNKNOWN_RECORD, "the session has no record of that name")
     return Response(record, media_type="application/json")
 
@@ -89,8 +144,38 @@ def _session_id(request: Request) -> str:
         raise _unknown_session() from None
 
 
+def _checked_session_id(request: Request) -> str:
+    """The id, fit for a session that may have no call yet."""
+    try:
+        return checked_id(_session_id(request))
+    except RequestRefused as refusal:
+        raise Refused(refusal.kind, str(refusal)) from None
+
+
+async def _no_session(request: Request) -> Refused:
+    deleted = await asyncio.to_thread(_reader(request).deleted, _session_id(request))
+    return _gone() if deleted else _unknown_session()
+
+
 def _unknown_session() -> Refused:
     return Refused(Kind.UNKNOWN_SESSION, "unknown session")
+
+
+def _gone() -> Refused:
+    return Refused(Kind.SESSION_GONE, "the session was deleted")
+
+
+async def _in_store(function: Callable[[str], T], session_id: str) -> T:
+    """Run what writes to the store in a thread."""
+    try:
+        return await asyncio.to_thread(function, session_id)
+    except OSError as error:
+        reason = error.strerror or "input/output error"
+        raise Refused(Kind.CAPTURE_UNAVAILABLE, f"the store refuses: {reason}") from error
+
+
+def _calls(count: int) -> str:
+    return "1 call is" if count == 1 else f"{count} calls are"
 
 
 async def _settle(request: Request, session_id: str, seconds: float) -> None:
@@ -109,7 +194,7 @@ def _envelope(session_id: str, page: CompletionsPage) -> Iterator[bytes]:
     for record in page:
         yield separator + record
         separator = b","
-    yield b'],"accounting":%b}' % orjson.dumps(page.accounting())
+    yield b'],"accounting":%b,"sealed":%b}' % (orjson.dumps(page.accounting()), orjson.dumps(page.sealed))
 
 
 def _session_list(summaries: Iterator[SessionSummary], limit: int | None) -> Iterator[bytes]:
@@ -157,8 +242,8 @@ def _whole_number(request: Request, name: str, most: int) -> int | None:
     return int(text)
 
 
-def _seconds(request: Request, name: str, most: float) -> float:
-    text = request.query_params.get(name, "0")
+def _seconds(request: Request, name: str, most: float, default: float = 0) -> float:
+    text = request.query_params.get(name, str(default))
     try:
         seconds = float(text)
     except ValueError:

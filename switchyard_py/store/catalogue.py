@@ -12,8 +12,9 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from switchyard_py.store.closings import Closings, Seal
 from switchyard_py.store.filesystem import Filesystem
 from switchyard_py.store.intent import CallIntent, decode_intent
 from switchyard_py.store.listing import file_names
@@ -25,6 +26,7 @@ from switchyard_py.store.names import (
     is_readable,
     parse_call_file,
     session_directory,
+    state_of_suffix,
 )
 from switchyard_py.store.records import Fault, FaultyRecord, Header, UnreadableRecord, check_record, read_header
 from switchyard_py.store.uuids import prefix, ticks_of, ticks_of_iso_time, ticks_of_nanoseconds
@@ -42,29 +44,41 @@ V = TypeVar("V")
 @dataclass(slots=True)
 class Call:
     """One call of a session. `key` sorts in call order: the uuid, or for names that are no UUIDv7 (the original
-    proxy's) the time of `captured_at` in the same form, then the name."""
+    proxy's) the time of `captured_at` in the same form, then the name.
+
+    A seal says what `state` is, for good, and `stored` is the state that the file is named by."""
 
     uuid: str
     state: State
     directory: str
+    stored: State
+    sealed: bool = False
     key: str = ""
 
     @property
     def name(self) -> str:
-        return call_file(self.uuid, self.state)
+        return call_file(self.uuid, self.stored)
 
     @property
     def path(self) -> str:
         return os.path.join(self.directory, self.name)
 
 
+class Listing(NamedTuple):
+    """The calls of a session in call order, each once, in its latest state, and the seal that says so, if one does."""
+
+    calls: list[Call]
+    seal: Seal | None
+
+
 class Catalogue:
     """Reads the directories under `sessions`. Headers of records, which never change, are kept up to a bound."""
 
-    def __init__(self, sessions: str, filesystem: Filesystem) -> None:
+    def __init__(self, sessions: str, closings: Closings, filesystem: Filesystem) -> None:
         self.sessions = sessions
         self.faulty_files = 0
         """Files found faulty so far, each counted and logged once."""
+        self._closings = closings
         self._filesystem = filesystem
         self._headers: dict[tuple[str, str], Header] = {}
         self._digests: dict[str, str] = {}
@@ -76,9 +90,20 @@ class Catalogue:
         names = dict.fromkeys((session_directory(session_id), digest_directory(session_id)))
         return [os.path.join(self.sessions, name) for name in names]
 
-    def calls(self, session_id: str) -> list[Call] | None:
-        """All calls of a session in call order, each once, in its latest state; None when it has no directory."""
-        return self._calls(self.directories(session_id), session_id)
+    def listing(self, session_id: str) -> Listing | None:
+        """All calls of a session; None when it was deleted, or has neither a directory nor a seal."""
+        before = self._closings.find(session_id)
+        calls = self._calls(self.directories(session_id), session_id)
+        # Before, because a seal names what was there when it was put; after, because the files of a session that is
+        # being deleted vanish one by one.
+        after = self._closings.find(session_id)
+        if after is not None and after.deleted:
+            return None
+        if before is None:
+            return None if calls is None else Listing(calls, None)
+        if before.seal is None:
+            return Listing(calls or [], None)
+        return Listing(self._as_sealed(calls or [], before.seal, session_id), before.seal)
 
     def first_calls(self) -> Iterator[tuple[str, str]]:
         """The key of the first call and the id of each session that has calls, in no order.
@@ -91,27 +116,33 @@ class Catalogue:
             return
         for name in names:
             try:
-                session_id = name if is_readable(name) else self._session_of_digest(name)
-                calls = self.calls(session_id) if session_id else None
+                session_id = self.session_of(name)
+                listing = self.listing(session_id) if session_id else None
             except OSError as error:
                 log.warning("session directory %s cannot be read: %s", name, error)
                 continue
-            if session_id and calls:
-                yield calls[0].key, session_id
+            if session_id and listing and listing.calls:
+                yield listing.calls[0].key, session_id
+
+    def session_of(self, name: str) -> str | None:
+        """The session whose directory has that name; None when it has another one besides, or no file tells."""
+        return name if is_readable(name) else self._session_of_digest(name)
 
     def read(self, call: Call) -> bytes:
         """The content of a call's file. Raises UnreadableRecord.
 
-        A record that was withdrawn since it was listed changes the state of `call`.
+        A record that was withdrawn since it was listed changes the state of `call`, unless a seal says what it is.
         """
         try:
             return self._filesystem.read(call.path)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and call.state is State.COMMITTED:
-                withdrawn = replace(call, state=State.UNDELIVERED)
+            if isinstance(error, FileNotFoundError) and call.stored is State.COMMITTED:
+                withdrawn = replace(call, stored=State.UNDELIVERED)
                 with contextlib.suppress(OSError):
                     data = self._filesystem.read(withdrawn.path)
-                    call.state = withdrawn.state
+                    call.stored = withdrawn.stored
+                    if not call.sealed:
+                        call.state = withdrawn.stored
                     return data
             raise UnreadableRecord(f"unreadable: {error.strerror or 'input/output error'}") from None
 
@@ -167,10 +198,30 @@ class Catalogue:
             for uuid, state in filter(None, map(parse_call_file, names)):
                 call = found.get(uuid)
                 if call is None or call.state < state:
-                    found[uuid] = Call(uuid, state, directory)
+                    found[uuid] = Call(uuid, state, directory, stored=state)
         for call in found.values():
-            call.key = call.uuid if ticks_of(call.uuid) is not None else self._key_of_other_name(call, session_id)
-        return sorted(found.values(), key=lambda call: call.key) if exists else None
+            self._place(call, session_id)
+        return sorted(found.values(), key=_key) if exists else None
+
+    def _as_sealed(self, found: list[Call], seal: Seal, session_id: str) -> list[Call]:
+        """The calls that a seal names, whether or not their files are there, and those that it could not know of.
+
+        An open one that it does not name never began: it was withdrawn, or its writer died before it could be.
+        """
+        rest = {call.uuid: call for call in found}
+        calls = []
+        for uuid, suffix in seal.calls.items():
+            state = state_of_suffix(suffix)
+            call = rest.pop(uuid, None)
+            if call is None:
+                call = Call(uuid, state, self.directories(session_id)[0], stored=state)
+                self._place(call, session_id)
+            call.state, call.sealed = state, True
+            calls.append(call)
+        return sorted([*calls, *(call for call in rest.values() if call.state is not State.OPEN)], key=_key)
+
+    def _place(self, call: Call, session_id: str | None) -> None:
+        call.key = call.uuid if ticks_of(call.uuid) is not None else self._key_of_other_name(call, session_id)
 
     def _session_of_digest(self, name: str) -> str | None:
         """The id whose digest names a directory, as the first of its files that tells; None when it is listed already
@@ -215,6 +266,10 @@ class Catalogue:
             except OSError:
                 ticks = 0
         return prefix(ticks) + call.uuid
+
+
+def _key(call: Call) -> str:
+    return call.key
 
 
 def _keep_bounded(kept: dict[K, V], key: K, value: V, limit: int) -> None:

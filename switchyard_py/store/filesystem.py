@@ -13,6 +13,16 @@ class Filesystem:
     def make_directory(self, path: str) -> None:
         os.mkdir(path, 0o700)
 
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
     def names(self, path: str) -> list[str]:
         return os.listdir(path)
 

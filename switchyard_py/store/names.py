@@ -9,9 +9,13 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
+from typing import Literal
 
 SESSIONS = "sessions"
 WRITERS = "writers"
+CLOSED = "closed"
+
+Suffix = Literal[".open", ".failed", ".lost", ".undelivered", ".json"]
 
 _READABLE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -27,18 +31,18 @@ class State(enum.IntEnum):
     COMMITTED = 4
 
     @property
-    def suffix(self) -> str:
+    def suffix(self) -> Suffix:
         return _SUFFIXES[self]
 
 
-_SUFFIXES = {
+_SUFFIXES: dict[State, Suffix] = {
     State.OPEN: ".open",
     State.FAILED: ".failed",
     State.LOST: ".lost",
     State.UNDELIVERED: ".undelivered",
     State.COMMITTED: ".json",
 }
-_STATES = {suffix: state for state, suffix in _SUFFIXES.items()}
+_STATES: dict[str, State] = {suffix: state for state, suffix in _SUFFIXES.items()}
 
 
 def session_directory(session_id: str) -> str:
@@ -65,6 +69,10 @@ def is_readable(name: str) -> bool:
 
 def is_digest(name: str) -> bool:
     return _DIGEST.fullmatch(name) is not None
+
+
+def state_of_suffix(suffix: Suffix) -> State:
+    return _STATES[suffix]
 
 
 def call_file(uuid: str, state: State) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from switchyard_py.store.catalogue import Call, Catalogue
+from switchyard_py.store.closings import Closings
 from switchyard_py.store.filesystem import Filesystem
 from switchyard_py.store.names import SESSIONS, WRITERS, State
 from switchyard_py.store.records import Fault
@@ -23,8 +24,8 @@ from switchyard_py.store.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_DELIVERED = frozenset({State.COMMITTED, State.LOST})
-_ALL = _DELIVERED | {State.UNDELIVERED}
+DELIVERED = frozenset({State.COMMITTED, State.LOST})
+_ALL = DELIVERED | {State.UNDELIVERED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class SessionSummary:
     first_call_at: str
     last_call_at: str
     accounting: dict[str, int]
+    sealed: bool
     faults: int
     cursor: str
 
@@ -62,6 +64,11 @@ class CompletionsPage:
         return self._view.accounting()
 
     @property
+    def sealed(self) -> bool:
+        """Whether a seal says what the session holds, so that no call can be added to it."""
+        return self._view.seal is not None
+
+    @property
     def faults(self) -> list[Fault]:
         """The files that could not be served, of those read so far."""
         return list(self._view.faults.values())
@@ -75,22 +82,29 @@ class SessionReader:
     """
 
     def __init__(self, directory: Path, own_writer: Writer | None, *, filesystem: Filesystem | None = None) -> None:
-        self._catalogue = Catalogue(os.path.join(directory, SESSIONS), filesystem or Filesystem())
+        self.filesystem = filesystem or Filesystem()
+        self.closings = Closings(os.fspath(directory), self.filesystem)
+        self.catalogue = Catalogue(os.path.join(directory, SESSIONS), self.closings, self.filesystem)
         self._writers = os.path.join(directory, WRITERS)
         self._own_writer = own_writer
 
     @property
     def faulty_files(self) -> int:
         """Files found faulty by this reader so far, each counted once."""
-        return self._catalogue.faulty_files
+        return self.catalogue.faulty_files
 
     def exists(self, session_id: str) -> bool:
-        """Whether anything was ever written for the session."""
-        return any(map(os.path.isdir, self._catalogue.directories(session_id)))
+        """Whether the session can be read: something was written for it, and it was not deleted."""
+        return self.view(session_id) is not None
+
+    def deleted(self, session_id: str) -> bool:
+        """Whether the session was deleted, as long as its tombstone lives."""
+        closing = self.closings.find(session_id)
+        return closing is not None and closing.deleted
 
     def open_calls(self, session_id: str) -> int:
         """Calls that have not ended and whose writer lives; 0 for an unknown session."""
-        view = self._view(session_id)
+        view = self.view(session_id)
         return view.open_calls() if view else 0
 
     def completions(
@@ -105,19 +119,19 @@ class SessionReader:
         `include="all"` adds undelivered records. `after` is the uuid of the last record of the page before, `limit`
         the most records of this one. Raises ValueError when `after` is neither a UUIDv7 nor a call of the session.
         """
-        view = self._view(session_id)
+        view = self.view(session_id)
         if view is None:
             return None
         calls = view.calls
         if after is not None:
             start = _key(after, calls)
             calls = [call for call in calls if call.key > start]
-        records = view.records(calls, _ALL if include == "all" else _DELIVERED)
+        records = view.records(calls, _ALL if include == "all" else DELIVERED)
         return CompletionsPage(itertools.islice(records, limit), view)
 
     def record(self, session_id: str, uuid: str) -> bytes | None:
         """The bytes of one record, delivered or not, or the placeholder of a lost call; None when there is none."""
-        view = self._view(session_id)
+        view = self.view(session_id)
         if view is not None:
             for call in view.calls:
                 if call.uuid == uuid:
@@ -126,7 +140,7 @@ class SessionReader:
 
     def summary(self, session_id: str) -> SessionSummary | None:
         """What `sessions` tells of one session; None when it has no calls."""
-        view = self._view(session_id)
+        view = self.view(session_id)
         if view is None or not view.calls:
             return None
         first, last = view.calls[0].key, view.calls[-1].key
@@ -137,6 +151,7 @@ class SessionReader:
             first_call_at=iso_time(ticks_of_prefix(first)),
             last_call_at=iso_time(ticks_of_prefix(last)),
             accounting=view.accounting(),
+            sealed=view.seal is not None,
             faults=len(view.faults),
             cursor=first,
         )
@@ -147,7 +162,7 @@ class SessionReader:
         `after` is the `cursor` of the last one of the page before. A directory that cannot be read is logged and
         left out.
         """
-        firsts = sorted(self._catalogue.first_calls())
+        firsts = sorted(self.catalogue.first_calls())
         remaining = (session_id for key, session_id in firsts if after is None or key > after)
         return itertools.islice(filter(None, map(self._readable_summary, remaining)), limit)
 
@@ -158,12 +173,13 @@ class SessionReader:
             log.warning("session %r cannot be read: %s", session_id, error)
             return None
 
-    def _view(self, session_id: str) -> SessionView | None:
-        calls = self._catalogue.calls(session_id)
-        if calls is None:
+    def view(self, session_id: str) -> SessionView | None:
+        """One look at a session; None for an unknown or deleted one."""
+        listing = self.catalogue.listing(session_id)
+        if listing is None:
             return None
         own = self._own_writer.name if self._own_writer else None
-        return SessionView(session_id, calls, self._catalogue, self._writers, own)
+        return SessionView(session_id, listing, self.catalogue, self._writers, own)
 
 
 def _key(uuid: str, calls: list[Call]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from switchyard_py.store.catalogue import Call, Catalogue
+from switchyard_py.store.catalogue import Call, Catalogue, Listing
 from switchyard_py.store.names import State
 from switchyard_py.store.records import Fault, FaultyRecord, UnreadableRecord, placeholder
 from switchyard_py.store.uuids import iso_time, ticks_of_prefix
@@ -25,11 +25,12 @@ class SessionView:
     been put in since."""
 
     def __init__(
-        self, session_id: str, calls: list[Call], catalogue: Catalogue, writers: str, own_writer: str | None
+        self, session_id: str, listing: Listing, catalogue: Catalogue, writers: str, own_writer: str | None
     ) -> None:
         """`writers` is the directory of writers; calls of `own_writer` are open without a look."""
         self.session_id = session_id
-        self.calls = calls
+        self.calls = listing.calls
+        self.seal = listing.seal
         self.faults: dict[str, Fault] = {}
         """By file name: what could not be served of what was read so far."""
         self._catalogue = catalogue
@@ -97,6 +98,8 @@ class SessionView:
         return _FATE_OF_STATE.get(call.state, "invalid")
 
     def _fate_of_open(self, call: Call) -> Fate:
+        if call.sealed:
+            return "abandoned"
         try:
             if self._lives(self._catalogue.intent(call, self.session_id).writer):
                 return "open"

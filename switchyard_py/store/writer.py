@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from switchyard_py.store.closings import Closing, Closings
 from switchyard_py.store.filesystem import Filesystem
 from switchyard_py.store.intent import CallIntent, encode_failure, encode_intent
 from switchyard_py.store.leftovers import Leftovers
@@ -47,6 +48,7 @@ class Writer:
         self.root = directory
         self._sessions = os.path.join(directory, SESSIONS)
         self._writers = os.path.join(directory, WRITERS)
+        self._closings = Closings(os.fspath(directory), self.filesystem)
         self._uuids = UUIDSource(clock)
         # Session directories, each with the epoch in which this writer looked at it; in those of the current epoch
         # nothing can be newer than what this writer issued.
@@ -80,6 +82,18 @@ class Writer:
         intent = msgspec.structs.replace(intent, uuid=self._uuids.issue(), writer=self.name)
         self._write(intent, encode_intent(intent), State.OPEN)
         return intent
+
+    def closing(self, intent: CallIntent) -> Closing | None:
+        """The mark that closes the session of a call whose intent is on disk, None when the call may go on."""
+        return self._closings.find(intent.session_id)
+
+    def retract(self, intent: CallIntent) -> None:
+        """Remove the intent of a call that is not to begin."""
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.unlink(self._path(intent, State.OPEN))
+        # Of a deleted session nothing is to be left; any other directory is not empty.
+        with contextlib.suppress(OSError):
+            self.filesystem.remove_directory(self.directory(intent))
 
     def commit(self, intent: CallIntent, record: bytes) -> None:
         """Keep the record of an open call. When it raises, the call is still open."""

@@ -113,7 +113,8 @@ async def test_an_unknown_path_is_404_with_detail_and_code(proxy: StartProxy, me
     [
         ("GET", "/v1/chat/completions", "POST"),
         ("OPTIONS", "/v1/chat/completions", "POST"),
-        ("DELETE", "/v1/sessions/s", "GET"),
+        ("PUT", "/v1/sessions/s", "DELETE"),
+        ("GET", "/v1/sessions/s/seal", "POST"),
         ("POST", "/v1/sessions/s/completions", "GET"),
         ("POST", "/v1/models", "GET"),
         ("POST", "/health", "GET"),

@@ -38,7 +38,7 @@ async def test_a_session_is_the_envelope_trainers_know(proxy: StartProxy, engine
     response = await running.client.get("/v1/sessions/s/completions")
     assert response.headers["content-type"] == "application/json"
     envelope = orjson.loads(response.content)
-    assert list(envelope) == ["schema_version", "session_id", "completions", "accounting"]
+    assert list(envelope) == ["schema_version", "session_id", "completions", "accounting", "sealed"]
     assert (envelope["schema_version"], envelope["session_id"]) == (1, "s")
     assert _uuids(envelope["completions"]) == uuids
     assert envelope["accounting"] == {

@@ -121,7 +121,7 @@ def test_sessions_are_paged(writer: Writer, reader: SessionReader) -> None:
 
 
 def _names_of(reader: SessionReader, session_id: str) -> list[str]:
-    return [name for directory in reader._catalogue.directories(session_id)[:1] for name in os.listdir(directory)]
+    return [name for directory in reader.catalogue.directories(session_id)[:1] for name in os.listdir(directory)]
 
 
 def test_a_session_that_has_only_begun_is_listed(writer: Writer, reader: SessionReader) -> None:
@@ -249,4 +249,4 @@ def test_headers_are_read_once_and_their_memory_is_bounded(
     for _ in range(5):
         commit(writer)
     assert page(reader).accounting() == account(valid=10)
-    assert len(reader._catalogue._headers) == 5
+    assert len(reader.catalogue._headers) == 5

@@ -1,0 +1,35 @@
+"""What a ledger's thread does for the directory when it has nothing else to do: leftovers and old sessions go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from switchyard_py.store import Endings, Retention, SessionReader, Sweep, Writer
+from switchyard_py.worker import WorkThread
+
+
+class Upkeep:
+    """Begins at once and goes on in short steps until `end`. After the start all of it runs in the thread."""
+
+    def __init__(self, thread: WorkThread, writer: Writer, retention: Retention) -> None:
+        self._thread = thread
+        self._retention = retention
+        self._endings = Endings(SessionReader(writer.root, writer, filesystem=writer.filesystem))
+        self._ended = False
+        leftovers = writer.leftovers()
+        if leftovers is not None:
+            thread.post_when_idle(self._step, leftovers.clear)
+        thread.post_when_idle(self._sweep)
+
+    def end(self) -> None:
+        """Do no more. In the thread."""
+        self._ended = True
+
+    def _sweep(self) -> None:
+        if not self._ended:
+            self._step(Sweep(self._endings, self._retention).go_on)
+            self._thread.post_after(self._retention.interval, self._sweep)
+
+    def _step(self, go_on: Callable[[], bool]) -> None:
+        if not self._ended and go_on():
+            self._thread.post_when_idle(self._step, go_on)
