@@ -5,18 +5,21 @@ moment the body is read until the answer is complete.
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from starlette.types import Message, Receive, Scope, Send
 
 from switchyard_py.errors import Kind, RequestRefused
+from switchyard_py.observation import ANSWERED, CUT_SHORT, Observation
 
 EVENT_STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+OVERHEAD_HEADER = b"x-switchyard-overhead-duration-ms"
 # Without the blank line that would make it an event: some clients read a comment-only event as empty JSON.
 HEARTBEAT = b": keepalive\n"
 
@@ -28,10 +31,11 @@ class AgentGone(Exception):
 class Agent:
     """One ASGI connection."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, observation: Observation) -> None:
         self.scope = scope
-        self.request_id = ""
-        """Goes out as `x-request-id` once it is known."""
+        self.observation = observation
+        self.request_id = str(uuid.uuid4())
+        """Goes out as `x-request-id`; the name of the record for a call that has begun."""
         self.gone = False
         self.begun = False
         self.finished = False
@@ -53,7 +57,8 @@ class Agent:
         parts: list[bytes] = []
         size, more = 0, True
         while more:
-            message = await self._receive()
+            with self.observation.waiting:
+                message = await self._receive()
             if message["type"] == "http.disconnect":
                 self.gone = True
                 raise AgentGone
@@ -97,16 +102,23 @@ class Agent:
         """Send the response's head, unless it has been sent."""
         if not self.begun:
             self.begun = True
-            sent = [*headers, (b"x-request-id", self.request_id.encode())] if self.request_id else list(headers)
+            self.observation.status = status
+            overhead = b"%.3f" % (self.observation.overhead_so_far * 1000)
+            sent = [*headers, (b"x-request-id", self.request_id.encode()), (OVERHEAD_HEADER, overhead)]
             await self._send({"type": "http.response.start", "status": status, "headers": sent})
 
     async def send(self, body: bytes) -> None:
         """Send a part of the body; waits while the agent is slow to take what it was sent before."""
-        await self._send(_body(body, more=True))
+        self.observation.first_byte()
+        with self.observation.waiting:
+            await self._send(_body(body, more=True))
 
     async def finish(self, body: bytes) -> None:
         """Send the last part of the body together with the connection's final frame, in one send."""
         self.finished = True
+        self.observation.first_byte()
+        # Before the agent has its answer, so that nobody who has one finds it uncounted.
+        self.observation.end(self.request_id, ANSWERED)
         await self._send(_body(body, more=False))
 
     async def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
@@ -115,7 +127,8 @@ class Agent:
         await self.finish(body)
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching; a call without a whole answer is over now."""
+        self.observation.end(self.request_id, CUT_SHORT)
         if self._watch is not None:
             self._watch.cancel()
 

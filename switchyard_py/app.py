@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import ServeSettings
 from switchyard_py.dialects import chat
-from switchyard_py.endpoints import health, models, sessions
+from switchyard_py.endpoints import health, metrics, models, sessions
 from switchyard_py.endpoints.answers import refuse
 from switchyard_py.endpoints.gates import CallerGate, ReaderGate
 from switchyard_py.lifecycle import RunningCalls
@@ -55,7 +55,8 @@ def build_app(
         Route(f"{session}/seal", sessions.seal_session, methods=["POST"]),
         Route(f"{session}/completions", sessions.completions),
         Route(f"{session}/completions/{{uuid}}", sessions.completion),
-        Route("/v1/stats", health.stats),
+        Route("/v1/stats", metrics.stats),
+        Route("/metrics", metrics.metrics),
         Route("/readyz", health.ready),
         *(Route(path, health.live) for path in ("/health", "/healthz", "/livez")),
         Route("/", health.root),

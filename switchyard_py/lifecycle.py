@@ -21,6 +21,11 @@ class RunningCalls:
         """How many run."""
         return len(self._agents)
 
+    @property
+    def streams(self) -> int:
+        """How many of them have begun to be answered."""
+        return sum(agent.begun for agent in self._agents)
+
     @contextmanager
     def running(self, agent: Agent) -> Iterator[None]:
         """Count the agent's call as running during the block.

@@ -101,11 +101,14 @@ class Passage:
             target.first_byte_timeout,
             target.idle_timeout,
             target.total_timeout,
+            self.agent.observation.waiting,
         )
 
     def record(self, call: OpenCall, generation: Generation) -> bytes:
         """The record of a call that was answered, with every reason why it is not proved complete."""
-        return self._record(call, generation, vllm.invalid_reasons(generation))
+        reasons = vllm.invalid_reasons(generation)
+        self.agent.observation.invalid_reasons, self.agent.observation.usage = reasons, generation.usage
+        return self._record(call, generation, reasons)
 
     def partial_record(self, call: OpenCall) -> bytes | None:
         """What has been seen of the answer to a call that failed, None if nothing was."""

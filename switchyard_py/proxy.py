@@ -9,8 +9,7 @@ Nothing is sent before the call's intent is on disk, and the agent sees nothing 
 import asyncio
 import logging
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -26,12 +25,12 @@ from switchyard_py.engines import vllm
 from switchyard_py.engines.vllm import EngineFault, StreamHarvest, WhitespaceHold
 from switchyard_py.errors import Kind, RequestRefused, ShuttingDown, SwitchyardError
 from switchyard_py.lifecycle import RunningCalls
+from switchyard_py.observation import AGENT_GONE, Observation
 from switchyard_py.passage import Passage
 from switchyard_py.refusals import engine_failed, engine_refused
 from switchyard_py.routing.credentials import hide_credentials_in_error
 from switchyard_py.routing.table import Destination, RouteTable
 from switchyard_py.sessions import Identity, header_values, identify
-from switchyard_py.stats import Stats
 from switchyard_py.upstream import Reply, SSEReader, Upstream, UpstreamError
 from switchyard_py.worker import WorkThread
 
@@ -61,9 +60,10 @@ class Proxy:
         access: Access,
         sessions: SessionSettings,
         max_body_bytes: int,
-        stats: Stats,
+        listeners: Sequence[Callable[[Observation], None]],
         calls: RunningCalls,
     ) -> None:
+        """`listeners` are told of each call when it is over."""
         self._table = table
         self._upstream = upstream
         self._ledger = ledger
@@ -71,17 +71,16 @@ class Proxy:
         self._access = access
         self._sessions = sessions
         self._max_body_bytes = max_body_bytes
-        self._stats = stats
+        self._listeners = listeners
         self._calls = calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        agent = Agent(scope, receive, send)
-        self._stats.calls += 1
+        agent = Agent(scope, receive, send, Observation(chat.NAME, self._listeners))
         try:
             with self._calls.running(agent):
                 await self._serve(agent)
         except AgentGone:
-            self._stats.agent_gone += 1
+            agent.observation.outcome = AGENT_GONE
         except SwitchyardError as error:
             await self._tell(agent, error)
         except Exception:
@@ -101,19 +100,19 @@ class Proxy:
         admission.check(identity.session_id)
         with agent.present():
             destination = await self._table.find(chat.asked_model(fields))
-        ledger = self._ledger_for(destination, identity)
+        ledger = self._ledger_for(agent, destination, identity)
         passage = await self._work(
             len(body), Passage.prepare, agent, headers, identity, destination, fields, body, ledger is not None
         )
+        agent.observation.session_id, agent.observation.course = identity.session_id, passage.course
         if ledger is None:
-            agent.request_id = str(uuid.uuid4())
             await self._forward(passage)
         else:
             call = await self._begin(ledger, passage)
-            agent.request_id = call.uuid
+            agent.request_id, agent.observation.call = call.uuid, call
             await self._capture(passage, call)
 
-    def _ledger_for(self, destination: Destination, identity: Identity) -> Ledger | None:
+    def _ledger_for(self, agent: Agent, destination: Destination, identity: Identity) -> Ledger | None:
         """Where the call is accounted for, None when it is only passed on."""
         if destination.route.target.engine is None or self._ledger is None:
             return None
@@ -121,9 +120,8 @@ class Proxy:
             if self._sessions.required:
                 text = "The call names no session, and this proxy requires one: send the header proxy_x_session_id."
                 raise RequestRefused(Kind.SESSION_REQUIRED, text)
-            self._stats.unidentified += 1
+            agent.observation.unidentified = True
             return None
-        self._stats.captured += 1
         return self._ledger
 
     async def _begin(self, ledger: Ledger, passage: Passage) -> OpenCall:
@@ -214,8 +212,10 @@ class Proxy:
         """
         record = await self._work(size, passage.record, call, generation)
         if not passage.agent.gone:
+            started = time.perf_counter()
             try:
                 await call.commit(record)
+                passage.agent.observation.committed(record, time.perf_counter() - started)
             except StoreUnavailable as error:
                 text = f"The answer is withheld, because it could not be recorded: {error}."
                 raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, text) from error
@@ -285,9 +285,9 @@ class Proxy:
 
     async def _tell(self, agent: Agent, error: SwitchyardError) -> None:
         """Answer with an error, or end a stream that had begun with one."""
+        agent.observation.refused(error)
         if agent.gone or agent.finished:
             return
-        self._stats.errors_told += 1
         if agent.begun:
             await agent.finish(chat.error_event(error))
         else:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from switchyard_py.access import Access
+from switchyard_py.access_log import AccessLog
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import CaptureSettings, ServeSettings
 from switchyard_py.lifecycle import RunningCalls
+from switchyard_py.metrics import Metrics
 from switchyard_py.proxy import Proxy
 from switchyard_py.routing.catalogue import Catalogue
 from switchyard_py.routing.table import RouteTable
-from switchyard_py.stats import Stats
+from switchyard_py.sampler import Sampler
 from switchyard_py.store import Retention, SessionReader
 from switchyard_py.upstream import AiohttpUpstream
 from switchyard_py.worker import WorkThread
@@ -37,7 +39,10 @@ class Services:
     ledger: Ledger | None
     reader: SessionReader | None
     log_dir: Path | None
-    stats: Stats
+    metrics: Metrics
+    sampler: Sampler
+    counting: WorkThread
+    """Writes out the counts: with many workers that would keep the event loop busy."""
     calls: RunningCalls
 
 
@@ -50,28 +55,39 @@ async def open_services(
     `calls` will know the model calls that run.
 
     Raises:
-        OSError: the capture directory cannot be used.
+        OSError: the capture directory or the access log cannot be used.
     """
     bundle, log_dir = settings.bundle, settings.log_dir
+    metrics = Metrics(settings.metrics_dir)
+    access_log = None if settings.access_log is None else AccessLog(settings.access_log)
+    listeners = [metrics.count] if access_log is None else [metrics.count, access_log.write]
     ledger = (
         None if log_dir is None else await asyncio.to_thread(open_ledger, log_dir, **ledger_options(bundle.capture))
     )
     reader = None if log_dir is None or ledger is None else SessionReader(log_dir, ledger.writer)
-    workbench = WorkThread("large-bodies")
+    workbench, counting = WorkThread("large-bodies"), WorkThread("metrics")
     upstream = AiohttpUpstream()
     catalogue = Catalogue(upstream)
     table = RouteTable(bundle, catalogue)
-    stats = Stats()
     access = Access(bundle.auth)
     proxy = Proxy(
-        table, upstream, ledger, workbench, access, bundle.sessions, bundle.server.max_body_bytes, stats, calls
+        table, upstream, ledger, workbench, access, bundle.sessions, bundle.server.max_body_bytes, listeners, calls
     )
+    sampler = Sampler(metrics, calls, upstream, ledger, reader)
+    sampling = asyncio.create_task(sampler.run())
     try:
-        yield Services(proxy, access, table, catalogue, upstream, ledger, reader, log_dir, stats, calls)
+        yield Services(
+            proxy, access, table, catalogue, upstream, ledger, reader, log_dir, metrics, sampler, counting, calls
+        )
     finally:
+        sampling.cancel()
+        await asyncio.wait([sampling])
         await catalogue.close()
         await upstream.close()
         workbench.close(CLOSE_SECONDS)
+        counting.close(CLOSE_SECONDS)
+        if access_log is not None:
+            access_log.close(CLOSE_SECONDS)
         if ledger is not None and not await ledger.close(CLOSE_SECONDS):
             log.error("the capture directory did not answer for %g s; its open calls count as abandoned", CLOSE_SECONDS)
 

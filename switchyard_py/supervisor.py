@@ -8,16 +8,20 @@ parent gives its orders as signal numbers. A worker whose parent dies sees the e
 import asyncio
 import contextlib
 import logging
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from switchyard_py.config import ServeSettings
 from switchyard_py.logs import configure_logging
+from switchyard_py.metrics import forget_process, shared_directory
 from switchyard_py.server import AT_ONCE_SECONDS, STOP_SIGNALS, CannotStart, ProxyServer
 
 log = logging.getLogger(__name__)
@@ -36,14 +40,17 @@ def serve(settings: ServeSettings, listener: socket.socket) -> int:
     """
     if settings.workers == 1:
         return ProxyServer(settings).serve_on(listener)
-    return asyncio.run(Supervisor(settings, listener).run())
+    with shared_directory() as directory:
+        return asyncio.run(Supervisor(settings, listener, directory).run())
 
 
 class Supervisor:
     """The parent of the workers."""
 
-    def __init__(self, settings: ServeSettings, listener: socket.socket) -> None:
-        self._settings = settings
+    def __init__(self, settings: ServeSettings, listener: socket.socket, metrics_dir: Path) -> None:
+        """`metrics_dir` is where the workers keep their counts."""
+        self._settings = replace(settings, metrics_dir=metrics_dir)
+        self._metrics_dir = metrics_dir
         self._listener = listener
         self._workers: set[_Worker] = set()
         self._stopped_by: int | None = None
@@ -73,6 +80,7 @@ class Supervisor:
                 return
             self._workers.add(worker)
             await worker.end()
+            forget_process(self._metrics_dir, worker.pid)
             self._workers.discard(worker)
             if worker.fault is not None:
                 self._give_up(worker.fault)
@@ -134,6 +142,11 @@ class _Worker:
     def __str__(self) -> str:
         return f"worker {self._process.pid} ended with status {self.exit_status}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
     async def end(self) -> None:
         """Wait until it has ended; `exit_status` and `fault` are known then."""
         loop = asyncio.get_running_loop()
@@ -169,6 +182,7 @@ class _WorkerServer(ProxyServer):
 
     def __init__(self, settings: ServeSettings, pipe: Connection) -> None:
         super().__init__(settings)
+        self._metrics_dir = settings.metrics_dir
         self._pipe = pipe
         self._ordered = False
 
@@ -197,6 +211,8 @@ class _WorkerServer(ProxyServer):
         except (EOFError, OSError):
             asyncio.get_running_loop().remove_reader(self._pipe.fileno())
             log.error("the parent process is gone")
+            if self._metrics_dir is not None:
+                shutil.rmtree(self._metrics_dir, ignore_errors=True)
             self.end_at_once(signal.SIGTERM)
             return
         if self._ordered:

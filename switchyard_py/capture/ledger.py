@@ -19,7 +19,17 @@ from pathlib import Path
 
 from switchyard_py.capture.account import Counters, Outcome, StoreUnavailable
 from switchyard_py.capture.upkeep import Upkeep
-from switchyard_py.store import CallIntent, Filesystem, Retention, SessionClosed, State, Writer, store_fault
+from switchyard_py.store import (
+    CallIntent,
+    Filesystem,
+    Retention,
+    Room,
+    SessionClosed,
+    State,
+    Writer,
+    free_room,
+    store_fault,
+)
 from switchyard_py.worker import WorkThread
 
 __all__ = ["Counters", "Ledger", "OpenCall", "Outcome", "SessionClosed", "StoreUnavailable"]
@@ -57,6 +67,8 @@ class Ledger:
         self._unsynced: set[OpenCall] = set()
         self._looking: asyncio.Future[str | None] | None = None
         self._upkeep = Upkeep(self._thread, writer, retention)
+        self._room: Room | None = None
+        self._measuring = False
 
     @classmethod
     def open(
@@ -91,6 +103,18 @@ class Ledger:
     def unwritten(self) -> int:
         """Marks the store has refused so far and that are being tried again."""
         return len(self._unwritten)
+
+    @property
+    def abandoned(self) -> int:
+        """Calls that dead writers left open in the directory, as far as it was looked through when this one began."""
+        return self._upkeep.abandoned
+
+    def room(self) -> Room | None:
+        """What is free on the disk, as known from an earlier look; None before the first one. Never waits."""
+        if not self._measuring:
+            self._measuring = True
+            self._thread.post_when_idle(self._measure)
+        return self._room
 
     async def begin(self, intent: CallIntent) -> OpenCall:
         """Put the intent of a call on disk.
@@ -153,6 +177,13 @@ class Ledger:
 
     # What follows runs in the thread.
 
+    def _measure(self) -> None:
+        try:
+            self._room = free_room(self.writer.root, self._min_free_bytes, self.writer.filesystem)
+        except OSError as error:
+            log.debug("the free space of the capture directory is not known: %s", error)
+        self._measuring = False
+
     def _sign_out(self) -> None:
         self._upkeep.end()
         self._write_again()
@@ -208,6 +239,11 @@ class OpenCall:
     def uuid(self) -> str:
         """The name of the call: UUIDv7, sorts in call order within its session."""
         return self.intent.uuid
+
+    @property
+    def state(self) -> State | None:
+        """The state on disk; None before the call began. Of use once the call has ended: until then it may change."""
+        return self._state
 
     async def commit(self, record: bytes) -> Outcome:
         """Keep the record; the tail may go to the agent when this returns.

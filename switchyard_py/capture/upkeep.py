@@ -16,10 +16,15 @@ class Upkeep:
         self._retention = retention
         self._endings = Endings(SessionReader(writer.root, writer, filesystem=writer.filesystem))
         self._ended = False
-        leftovers = writer.leftovers()
-        if leftovers is not None:
-            thread.post_when_idle(self._step, leftovers.clear)
+        self._leftovers = writer.leftovers()
+        if self._leftovers is not None:
+            thread.post_when_idle(self._step, self._leftovers.clear)
         thread.post_when_idle(self._sweep)
+
+    @property
+    def abandoned(self) -> int:
+        """Calls of writers that were dead at the start, as far as they have been looked through."""
+        return 0 if self._leftovers is None else self._leftovers.abandoned
 
     def end(self) -> None:
         """Do no more. In the thread."""

@@ -23,6 +23,18 @@ def create_private(directory: Path) -> None:
         end(f"cannot write to the record directory {directory}: permission denied")
 
 
+def check_access_log(target: str) -> None:
+    """See that the access log can be written; `-` is standard error."""
+    from switchyard_py.access_log import STDERR, open_for_append
+
+    if target == STDERR:
+        return
+    try:
+        os.close(open_for_append(target))
+    except OSError as error:
+        end(f"cannot write the access log {target}: {error.strerror}")
+
+
 def raise_descriptor_limit() -> tuple[int, int]:
     """Raise this process's soft descriptor limit to the hard one; return both as they are then.
 

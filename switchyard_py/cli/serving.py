@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from switchyard_py.cli.options import GlobalOptions, end, read_bundle
-from switchyard_py.cli.preparation import bind, create_private, raise_descriptor_limit
+from switchyard_py.cli.preparation import bind, check_access_log, create_private, raise_descriptor_limit
 
 if TYPE_CHECKING:
     from switchyard_py.config import Bundle, ServeSettings
@@ -73,16 +73,24 @@ def serve(
             help="critical, error, warning, info, debug or trace.  [env var: SWITCHYARD_LOG_LEVEL; default: info]",
         ),
     ] = None,
+    access_log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File for a line of JSON for each call; - is standard error.  [env var: SWITCHYARD_ACCESS_LOG]",
+        ),
+    ] = None,
 ) -> None:
     """Serve the routes of the bundle until interrupted.
 
     A flag beats its environment variable, which beats the bundle's `server` section.
     """
     from switchyard_py.cli.banner import announce
+    from switchyard_py.cli.limits import limits
     from switchyard_py.logs import configure_logging
 
     options: GlobalOptions = context.obj
-    flags = {"host": host, "port": port, "workers": workers, "log_level": log_level}
+    flags = {"host": host, "port": port, "workers": workers, "log_level": log_level, "access_log": access_log}
     overrides = _overrides(flags, os.environ)
     bundle = read_bundle(context, options.routing_profiles)
     log_dir = options.log_dir(bundle)
@@ -92,7 +100,10 @@ def serve(
         create_private(log_dir)
     elif options.enable_rl_logging:
         logger.warning("--enable-rl-logging: no route declares token_capture_engine, so nothing is recorded")
-    logger.info("descriptor limit: %d of %d", *raise_descriptor_limit())
+    if settings.access_log is not None:
+        check_access_log(settings.access_log)
+    for line in limits(settings, *raise_descriptor_limit()):
+        logger.info("%s", line)
     with bind(settings.host, settings.port) as listener:
         announce(settings, listener.getsockname()[1], sys.stderr)
         from switchyard_py.server import CannotStart
@@ -131,5 +142,5 @@ def _settings(bundle: Bundle, log_dir: Path | None, overrides: Mapping[str, Any]
     from switchyard_py.config import ServeSettings
 
     server = bundle.server
-    values = {"host": server.host, "port": server.port, "workers": server.workers, "log_level": server.log_level}
+    values = {name: getattr(server, name) for name in ("host", "port", "workers", "log_level", "access_log")}
     return ServeSettings(bundle=bundle, log_dir=log_dir, **{**values, **overrides})

@@ -183,6 +183,17 @@ def _directory(value: Any) -> Path:
     raise problem("must be the name of a directory")
 
 
+def _access_log(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "-" if value else None
+    if isinstance(value, str) and value == "-":
+        return value
+    try:
+        return str(_directory(value))
+    except PydanticCustomError:
+        raise problem("must be the name of a file, or true or - for standard error") from None
+
+
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
@@ -207,5 +218,6 @@ Headers = Annotated[dict[str, str], BeforeValidator(_nothing_as_mapping), AfterV
 Names = Annotated[tuple[Text, ...], BeforeValidator(_nothing_as_list)]
 HeaderNames = Annotated[tuple[Text, ...], AfterValidator(_native_ids)]
 Directory = Annotated[Path, BeforeValidator(_directory)]
+AccessLog = Annotated[str | None, BeforeValidator(_access_log)]
 Durability = Literal["process", "power"]
 LogLevel = Annotated[Literal["critical", "error", "warning", "info", "debug", "trace"], BeforeValidator(_lower)]

@@ -14,6 +14,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from switchyard_py.config.fields import (
+    AccessLog,
     BaseUrl,
     Body,
     CallerKeys,
@@ -198,6 +199,7 @@ class ServerEntry(Entry):
     max_body_bytes: Size = 1
     drain_seconds: SecondsOrZero = 0
     grace_seconds: SecondsOrZero = 0
+    access_log: AccessLog = None
 
 
 class BundleEntry(Entry):

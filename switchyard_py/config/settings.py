@@ -123,6 +123,8 @@ class ServerSettings:
     """After the signal to stop: how long it keeps listening, so that load balancers can see it go."""
     grace_seconds: float = 30
     """After the signal to stop: how long calls may run on."""
+    access_log: str | None = None
+    """Where a line for each call goes: a file name, or `-` for standard error; None: nowhere."""
 
 
 @dataclass(frozen=True)
@@ -156,3 +158,6 @@ class ServeSettings:
     port: int
     workers: int
     log_level: str
+    access_log: str | None = None
+    metrics_dir: Path | None = None
+    """Where several workers keep their counts; None: there is one, which keeps them to itself."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,16 +37,6 @@ async def ready(request: Request) -> Response:
 
 def _not_ready(failing: Mapping[str, str]) -> Response:
     return answer({"status": "not ready", "failing": failing}, 503, {"retry-after": "2"})
-
-
-async def stats(request: Request) -> Response:
-    """GET /v1/stats: counts of this process."""
-    services: Services = request.state.services
-    body: dict[str, object] = {**services.stats.as_dict(), "resent": services.upstream.resent}
-    if services.ledger is not None and services.reader is not None:
-        body["ledger"] = {**asdict(services.ledger.counters), "unwritten": services.ledger.unwritten}
-        body["faulty_files"] = services.reader.faulty_files
-    return answer(body)
 
 
 async def _store_fault(services: Services) -> str | None:

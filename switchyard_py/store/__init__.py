@@ -7,7 +7,7 @@ from switchyard_py.store.intent import CallIntent
 from switchyard_py.store.leftovers import Leftovers
 from switchyard_py.store.names import State
 from switchyard_py.store.reader import CompletionsPage, SessionReader, SessionSummary
-from switchyard_py.store.readiness import store_fault
+from switchyard_py.store.readiness import Room, free_room, store_fault
 from switchyard_py.store.records import SCHEMA_VERSION, Fault
 from switchyard_py.store.retention import Retention, Sweep
 from switchyard_py.store.writer import Writer
@@ -21,6 +21,7 @@ __all__ = [
     "Filesystem",
     "Leftovers",
     "Retention",
+    "Room",
     "Seal",
     "SessionClosed",
     "SessionDeleted",
@@ -31,5 +32,6 @@ __all__ = [
     "Sweep",
     "UnknownSession",
     "Writer",
+    "free_room",
     "store_fault",
 ]

@@ -1,4 +1,5 @@
-"""Temporary files that killed writers left behind. They are no state of any call and only take space."""
+"""What killed writers left behind: temporary files, which are no state of any call and only take space, and calls that
+were open."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import time
 from collections.abc import Iterator
 
 from switchyard_py.store.filesystem import Filesystem
-from switchyard_py.store.names import writer_of_temporary
+from switchyard_py.store.intent import decode_intent
+from switchyard_py.store.names import State, call_file, parse_call_file, writer_of_temporary
 from switchyard_py.store.writers import is_alive, is_of_this_host
 
 log = logging.getLogger(__name__)
@@ -21,12 +23,14 @@ _OTHER_HOST_SECONDS = 3600
 
 
 class Leftovers:
-    """Removes them directory by directory, in steps short enough to go between other work of a thread, and for a
-    bounded time. What cannot be read or removed stays."""
+    """Removes the files and counts the calls directory by directory, in steps short enough to go between other work of
+    a thread, and for a bounded time. What cannot be read or removed stays."""
 
     def __init__(self, sessions: str, writers: str, filesystem: Filesystem) -> None:
         self.removed = 0
         """Files removed so far."""
+        self.abandoned = 0
+        """Calls found so far that a dead writer left open."""
         self._sessions = sessions
         self._writers = writers
         self._filesystem = filesystem
@@ -40,19 +44,24 @@ class Leftovers:
         unfinished = any(time.monotonic() >= end for _ in self._walk)
         if unfinished and time.monotonic() < self._until:
             return True
-        if unfinished or self.removed:
+        if unfinished or self.removed or self.abandoned:
             how = f"stopped after {MOST_SECONDS:g} s" if unfinished else "all directories looked through"
-            log.warning("%d temporary files that killed writers had left behind were removed: %s", self.removed, how)
+            told = "%d temporary files that killed writers had left behind were removed: %s; %d calls are abandoned"
+            log.warning(told, self.removed, how, self.abandoned)
         return False
 
     def _remove_all(self) -> Iterator[None]:
-        """Yields after each directory and each file removed."""
+        """Yields after each directory, each file removed and each call counted."""
         for name in self._names(self._sessions):
             directory = os.path.join(self._sessions, name)
-            for file in self._names(directory):
+            files = set(self._names(directory))
+            for file in files:
                 writer = writer_of_temporary(file)
                 if writer is not None:
                     self._remove(os.path.join(directory, file), writer)
+                    yield
+                elif self._is_abandoned(directory, file, files):
+                    self.abandoned += 1
                     yield
             yield
 
@@ -67,6 +76,18 @@ class Leftovers:
             if not self._lives(writer) and (is_of_this_host(writer) or self._is_old(path)):
                 self._filesystem.unlink(path)
                 self.removed += 1
+
+    def _is_abandoned(self, directory: str, file: str, files: set[str]) -> bool:
+        call = parse_call_file(file)
+        if call is None or call[1] is not State.OPEN:
+            return False
+        if any(call_file(call[0], state) in files for state in State if state is not State.OPEN):
+            return False
+        try:
+            intent = decode_intent(self._filesystem.read(os.path.join(directory, file)))
+        except OSError:
+            return False  # it has ended meanwhile, or cannot be read
+        return intent is not None and not self._lives(intent.writer)
 
     def _lives(self, writer: str) -> bool:
         if writer not in self._alive:

@@ -9,6 +9,7 @@ import asyncio
 import io
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakSet
@@ -37,6 +38,7 @@ MAX_REPLY_HEADERS = 1000
 # aiohttp warns about longer bytes, which block the loop; a file object it sends in slices.
 MAX_UNSLICED_BODY_BYTES = 1024 * 1024
 
+_NO_STOPWATCH = nullcontext()
 _AIOHTTP_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError)
 
 
@@ -48,6 +50,7 @@ class UpstreamRequest:
     Timeouts are seconds, None is none: `connect_timeout` until the connection stands (name look-up and TLS included),
     `first_byte_timeout` from there until the reply's head is complete (sending the body included), `idle_timeout`
     while waiting for the next bytes of the body, `total_timeout` from `send` to the end of the body.
+    `waiting` is entered while the engine is waited for, again and again.
     """
 
     method: str
@@ -58,6 +61,7 @@ class UpstreamRequest:
     first_byte_timeout: float | None = None
     idle_timeout: float | None = None
     total_timeout: float | None = None
+    waiting: AbstractContextManager[object] = _NO_STOPWATCH
 
 
 class Reply(Protocol):
@@ -125,7 +129,8 @@ class AiohttpUpstream:
         url = _url(request)
         deadline = _after(self._loop.time(), request.total_timeout)
         try:
-            return await self._attempt(request, url, deadline)
+            with request.waiting:
+                return await self._attempt(request, url, deadline)
         except SentNoReply as error:
             if not error.reused:
                 raise
@@ -135,7 +140,8 @@ class AiohttpUpstream:
             if connection.idle:
                 connection.abort()
         try:
-            return await self._attempt(request, url, deadline, again=True)
+            with request.waiting:
+                return await self._attempt(request, url, deadline, again=True)
         except UpstreamError as error:
             if isinstance(error, NotConnected) or (isinstance(error, UpstreamTimeout) and error.which == "connect"):
                 # True of the second attempt only; the caller must not take it for "nothing was sent".
@@ -144,6 +150,11 @@ class AiohttpUpstream:
 
     async def close(self) -> None:
         await self._session.close()
+
+    def connections(self) -> dict[str, int]:
+        """How many connections stand: `busy` with an exchange or about to take one, and `idle`."""
+        standing = [connection.idle for connection in self._connections if connection.is_connected()]
+        return {"busy": standing.count(False), "idle": standing.count(True)}
 
     def _new_connection(self) -> EngineConnection:
         connection = EngineConnection(self._loop)
@@ -238,7 +249,8 @@ class _AiohttpReply:
         content = self._response.content
         self._waiting_since = self._loop.time()
         try:
-            piece = await content.readany()
+            with self._request.waiting:
+                piece = await content.readany()
         except _AIOHTTP_ERRORS as error:
             failure = self._fail(BrokenReply(f"{self._origin} broke off its reply: {_reason(error)}"))
             # readany() raises before it hands out what arrived earlier: the engine's own error event, say.

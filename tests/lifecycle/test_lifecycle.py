@@ -8,6 +8,7 @@ import pytest
 from switchyard_py.agent import Agent, AgentGone
 from switchyard_py.errors import ShuttingDown
 from switchyard_py.lifecycle import RunningCalls
+from switchyard_py.observation import Observation
 
 
 class Connection:
@@ -15,7 +16,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
-        self.agent = Agent({"type": "http", "headers": []}, self._receive, self._send)
+        self.agent = Agent({"type": "http", "headers": []}, self._receive, self._send, Observation("chat"))
         self._sent_body = False
 
     async def _receive(self) -> dict[str, Any]:
