@@ -98,13 +98,14 @@ class Proxy:
         path_session, native_ids = agent.scope.get("switchyard.session"), self._sessions.native_ids
         identity = identify(headers, fields, path_session, native_ids, key_session=admission.session_id)
         admission.check(identity.session_id)
+        agent.observation.session_id = identity.session_id
         with agent.present():
             destination = await self._table.find(chat.asked_model(fields))
         ledger = self._ledger_for(agent, destination, identity)
         passage = await self._work(
             len(body), Passage.prepare, agent, headers, identity, destination, fields, body, ledger is not None
         )
-        agent.observation.session_id, agent.observation.course = identity.session_id, passage.course
+        agent.observation.course = passage.course
         if ledger is None:
             await self._forward(passage)
         else:

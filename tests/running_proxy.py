@@ -131,7 +131,10 @@ async def running_proxy(
     file = directory.with_suffix(".yaml")
     file.write_text(yaml.safe_dump(given, sort_keys=False))
     log_dir = directory if captures else None
-    settings = ServeSettings(load_bundle(file), log_dir, "127.0.0.1", port=0, workers=1, log_level="info")
+    loaded = load_bundle(file)
+    settings = ServeSettings(
+        loaded, log_dir, "127.0.0.1", port=0, workers=1, log_level="info", access_log=loaded.server.access_log
+    )
     open_ledger = partial(Ledger.open, filesystem=filesystem, clock=clock, retry_seconds=0.05)
     app = build_app(settings, open_ledger=open_ledger)
     config = uvicorn.Config(app, port=0, http="httptools", lifespan="on", ws="none", log_config=None, access_log=False)

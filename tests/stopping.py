@@ -1,6 +1,7 @@
 """A proxy process that is going to be stopped, in front of a scripted engine, and calls that run meanwhile."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -111,6 +112,13 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def counts_directory(workers: set[int]) -> Path:
+    """Where these processes keep their counts, as the kernel knows it."""
+    maps = "\n".join(Path(f"/proc/{pid}/maps").read_text() for pid in workers)
+    (directory,) = set(re.findall(r"\S*/switchyard-metrics-[^/]*", maps))
+    return Path(directory)
 
 
 def _children(pid: int) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from running_proxy import ProxyProcess, bundle
 from scripted_engine import ScriptedEngineThread
-from stopping import StartStopping, alive, workers_of
+from stopping import StartStopping, alive, counts_directory, workers_of
 
 
 def test_a_service_manager_that_signals_every_process_ends_nobody_early(
@@ -36,9 +36,12 @@ def test_workers_end_with_a_parent_that_is_killed(start: StartStopping, engine: 
     calling = proxy.call(stream=True)
     workers = proxy.workers()
     assert len(workers) == 2
+    counts = counts_directory(workers)
+    assert counts.is_dir()
     proxy.process.kill()
     assert b'"code":"shutting_down"' in calling.result().content
     proxy.until(lambda: not any(map(alive, workers)), within=4)
+    assert not counts.exists()
     assert not proxy.listens()
     assert proxy.account() == {"failed": 1}
     assert [failure["reason"] for failure in proxy.failures()] == ["shutdown"]

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from stored_calls import intent, names
+from stored_calls import intent, names, record
 
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.store import Filesystem, Leftovers, Writer
@@ -132,3 +132,25 @@ async def test_clearing_up_ends_after_its_time(
     assert "1 temporary files that killed writers had left behind were removed: stopped after 0 s" in caplog.text
     assert len(list(tmp_path.glob("sessions/*/*.tmp"))) == 4
     assert await ledger.close()
+
+
+async def test_calls_a_killed_writer_left_open_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    killed = Ledger.open(tmp_path)
+    for session in ("s", "s", "t"):
+        await killed.begin(intent(session))
+    ended = await killed.begin(intent("s"))
+    opened = next((tmp_path / "sessions" / "s").glob(f"{ended.uuid}.open")).read_bytes()
+    await ended.commit(record(ended.intent))
+    (tmp_path / "sessions" / "s" / f"{ended.uuid}.open").write_bytes(opened)  # as a crash can leave both
+    (tmp_path / "sessions" / "s" / f"{UUID}.open").write_bytes(b"not an intent")
+    await kill(killed)
+    ledger = Ledger.open(tmp_path)
+    living = await ledger.begin(intent("s"))
+    assert ledger.abandoned == 3
+    assert "0 temporary files that killed writers had left behind were removed: all directories looked" in caplog.text
+    assert "; 3 calls are abandoned" in caplog.text
+    await living.fail("over", None)
+    await ledger.close()
+    again = Ledger.open(tmp_path)
+    assert again.abandoned == 0  # all writers before had signed out, so nobody looked
+    await again.close()
