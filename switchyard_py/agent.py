@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from starlette.types import Message, Receive, Scope, Send
 
-from switchyard_py.errors import Kind, RequestRefused
+from switchyard_py.errors import Kind, RequestRefused, RequestStalled
 from switchyard_py.observation import ANSWERED, CUT_SHORT, Observation
 
 EVENT_STREAM = (
@@ -24,8 +24,31 @@ OVERHEAD_HEADER = b"x-switchyard-overhead-duration-ms"
 HEARTBEAT = b": keepalive\n"
 
 
+PEER = "switchyard.peer"
+"""Key of an ASGI scope under which the server puts the `Peer` of the connection."""
+
+
+class Peer:
+    """What the server knows of the other side of a connection."""
+
+    __slots__ = ("stalled",)
+
+    def __init__(self) -> None:
+        self.stalled = False
+        """It was cut off, because it had stopped reading."""
+
+
 class AgentGone(Exception):
     """The agent closed its connection before its answer was complete."""
+
+    reason = "agent_gone"
+    """What the account says of its call."""
+
+
+class AgentStalled(AgentGone):
+    """The agent stopped reading and was cut off."""
+
+    reason = "agent_stalled"
 
 
 class Agent:
@@ -39,17 +62,22 @@ class Agent:
         self.gone = False
         self.begun = False
         self.finished = False
+        self.sent_at = 0.0
+        """When it was sent something last, by the clock of the loop."""
         self._receive = receive
         self._send = send
+        # Heartbeats come from a task of their own.
+        self._sending = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
         self._waiting: asyncio.Task[object] | None = None
         self._interruption: Callable[[], Exception] | None = None
 
-    async def read_body(self, limit: int) -> bytes:
+    async def read_body(self, limit: int, stall_seconds: float) -> bytes:
         """The request's body; the agent is watched from here on.
 
         Raises:
-            RequestRefused: it is larger than `limit` bytes; the rest is left unread.
+            RequestRefused: it is larger than `limit` bytes, or nothing of it came for `stall_seconds`; the rest is
+                left unread.
             AgentGone: the connection closed before its end.
         """
         declared = next((value for name, value in self.scope["headers"] if name == b"content-length"), b"")
@@ -58,7 +86,7 @@ class Agent:
         size, more = 0, True
         while more:
             with self.observation.waiting:
-                message = await self._receive()
+                message = await _within(stall_seconds, self._receive)
             if message["type"] == "http.disconnect":
                 self.gone = True
                 raise AgentGone
@@ -100,18 +128,33 @@ class Agent:
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Send the response's head, unless it has been sent."""
-        if not self.begun:
-            self.begun = True
-            self.observation.status = status
-            overhead = b"%.3f" % (self.observation.overhead_so_far * 1000)
-            sent = [*headers, (b"x-request-id", self.request_id.encode()), (OVERHEAD_HEADER, overhead)]
-            await self._send({"type": "http.response.start", "status": status, "headers": sent})
+        async with self._sending:
+            await self._start(status, headers)
 
     async def send(self, body: bytes) -> None:
         """Send a part of the body; waits while the agent is slow to take what it was sent before."""
         self.observation.first_byte()
-        with self.observation.waiting:
-            await self._send(_body(body, more=True))
+        async with self._sending:
+            with self.observation.waiting:
+                await self._send(_body(body, more=True))
+        if body:
+            self._note_sent()
+
+    async def drained(self) -> None:
+        """Wait until the agent has taken nearly all it was sent, or is gone."""
+        async with self._sending:
+            with self.observation.waiting:
+                await self._send(_body(b"", more=True))
+
+    async def beat(self) -> None:
+        """Send a comment line, which begins the stream; does nothing where another part is on its way."""
+        if self._sending.locked():
+            return
+        async with self._sending:
+            if not self.finished:
+                await self._start(200, EVENT_STREAM)
+                await self._send(_body(HEARTBEAT, more=True))
+                self._note_sent()
 
     async def finish(self, body: bytes) -> None:
         """Send the last part of the body together with the connection's final frame, in one send."""
@@ -119,7 +162,8 @@ class Agent:
         self.observation.first_byte()
         # Before the agent has its answer, so that nobody who has one finds it uncounted.
         self.observation.end(self.request_id, ANSWERED)
-        await self._send(_body(body, more=False))
+        async with self._sending:
+            await self._send(_body(body, more=False))
 
     async def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a whole response."""
@@ -132,47 +176,40 @@ class Agent:
         if self._watch is not None:
             self._watch.cancel()
 
+    async def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        if not self.begun:
+            self.observation.status = status
+            overhead = b"%.3f" % (self.observation.overhead_so_far * 1000)
+            sent = [*headers, (b"x-request-id", self.request_id.encode()), (OVERHEAD_HEADER, overhead)]
+            await self._send({"type": "http.response.start", "status": status, "headers": sent})
+            # Not before: who is cancelled while an earlier answer waits to be taken has sent nothing.
+            self.begun = True
+            self._note_sent()
+
+    def _note_sent(self) -> None:
+        self.sent_at = asyncio.get_running_loop().time()
+
     async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if self.finished:
             return
         self.gone = True
-        self.interrupt(AgentGone)
+        peer: Peer | None = self.scope.get(PEER)
+        self.interrupt(AgentStalled if peer is not None and peer.stalled else AgentGone)
 
 
-class Heartbeats:
-    """Comment heartbeats to an agent that waits for its stream to begin, every `after` seconds; None: none.
-
-    Before the first one nothing is sent, so that an engine's refusal keeps its status. Use it as an async context
-    manager around the wait for the engine's head.
-    """
-
-    def __init__(self, agent: Agent, after: float | None) -> None:
-        self._agent = agent
-        self._after = after
-        self._timer: asyncio.TimerHandle | None = None
-        self._beating: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> None:
-        if self._after is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._after, self._begin, self._after)
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait([self._beating])
-
-    def _begin(self, seconds: float) -> None:
-        self._beating = asyncio.create_task(self._beat(seconds))
-
-    async def _beat(self, seconds: float) -> None:
-        await self._agent.start(200, EVENT_STREAM)
-        while True:
-            await self._agent.send(HEARTBEAT)
-            await asyncio.sleep(seconds)
+async def _within(seconds: float, receive: Receive) -> Message:
+    """The next message. Raises RequestStalled when none comes for so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await receive()
+    except TimeoutError:
+        text = (
+            f"The request's body stopped: nothing of it came for {seconds:g} s, the limit `server.agent_stall_seconds` "
+            "of this proxy."
+        )
+        raise RequestStalled(text) from None
 
 
 def _check_size(size: int, limit: int) -> None:

@@ -2,6 +2,7 @@
 
     SwitchyardError        anything a caller is told of; its kind decides how it looks
     ├── RequestRefused     the request itself cannot be served: nothing was sent to the engine
+    │   └── RequestStalled its body stopped in the middle
     ├── ShuttingDown       this process is ending: the call was not begun, or ended before its answer was whole
     └── EngineRefused      the engine answered with an error of its own; its status and text are kept
 
@@ -63,6 +64,7 @@ class Kind(Enum):
     UNKNOWN_RECORD = Shape(404, "not_found_error", "unknown_record")
     SESSION_GONE = Shape(404, "not_found_error", "session_gone")
     METHOD_NOT_ALLOWED = Shape(405, "invalid_request_error", "method_not_allowed")
+    REQUEST_TIMEOUT = Shape(408, "invalid_request_error", "request_timeout")
     OPEN_CALLS = Shape(409, "conflict_error", "open_calls")
     SESSION_SEALED = Shape(409, "conflict_error", "session_sealed", should_retry=False)
     SESSION_DELETED = Shape(409, "conflict_error", "session_deleted", should_retry=False)
@@ -107,6 +109,18 @@ class SwitchyardError(Exception):
 
 class RequestRefused(SwitchyardError):
     """The request cannot be served; nothing was sent to the engine."""
+
+
+class RequestStalled(RequestRefused):
+    """The agent stopped in the middle of its request."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Kind.REQUEST_TIMEOUT, message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        # What may still come of the body is no request.
+        return {**super().headers, "connection": "close"}
 
 
 class ShuttingDown(SwitchyardError):

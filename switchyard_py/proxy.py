@@ -16,14 +16,15 @@ from typing import Any, TypeVar
 from starlette.types import Receive, Scope, Send
 
 from switchyard_py.access import Access
-from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone, Heartbeats
+from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone
 from switchyard_py.capture.call import Generation
 from switchyard_py.capture.ledger import Ledger, OpenCall, SessionClosed, StoreUnavailable
-from switchyard_py.config import SessionSettings
+from switchyard_py.config import ServerSettings, SessionSettings
 from switchyard_py.dialects import chat
 from switchyard_py.engines import vllm
 from switchyard_py.engines.vllm import EngineFault, StreamHarvest, WhitespaceHold
 from switchyard_py.errors import Kind, RequestRefused, ShuttingDown, SwitchyardError
+from switchyard_py.heartbeats import Heartbeats
 from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.observation import AGENT_GONE, Observation
 from switchyard_py.passage import Passage
@@ -59,7 +60,7 @@ class Proxy:
         workbench: WorkThread,
         access: Access,
         sessions: SessionSettings,
-        max_body_bytes: int,
+        server: ServerSettings,
         listeners: Sequence[Callable[[Observation], None]],
         calls: RunningCalls,
     ) -> None:
@@ -70,7 +71,7 @@ class Proxy:
         self._workbench = workbench
         self._access = access
         self._sessions = sessions
-        self._max_body_bytes = max_body_bytes
+        self._server = server
         self._listeners = listeners
         self._calls = calls
 
@@ -93,7 +94,7 @@ class Proxy:
         headers = header_values(agent.scope["headers"])
         admission = self._access.admit_caller(headers)
         with agent.present():
-            body = await agent.read_body(self._max_body_bytes)
+            body = await agent.read_body(self._server.max_body_bytes, self._server.agent_stall_seconds)
         fields = await self._work(len(body), chat.read, body)
         path_session, native_ids = agent.scope.get("switchyard.session"), self._sessions.native_ids
         identity = identify(headers, fields, path_session, native_ids, key_session=admission.session_id)
@@ -142,8 +143,8 @@ class Proxy:
                     await self._capture_stream(passage, call, reply)
                 else:
                     await self._capture_buffered(passage, call, reply)
-        except AgentGone:
-            await self._fail(passage, call, "agent_gone")
+        except AgentGone as gone:
+            await self._fail(passage, call, gone.reason)
             raise
         except ShuttingDown:
             await self._fail(passage, call, "shutdown")
@@ -200,6 +201,8 @@ class Proxy:
         generation = harvest.end()
         if whitespace.dropped:
             passage.course.changed_in_reply = ("reply.whitespace",)
+        # An agent that has stopped reading is not known to be there.
+        await agent.drained()
         await self._commit(passage, call, generation, size)
         await agent.finish(stream.tail())
         await _drain(chunks)
@@ -255,10 +258,10 @@ class Proxy:
             AgentGone: the agent went while it was waited for.
         """
         agent, target = passage.agent, passage.target
+        silence = target.early_headers_after if passage.prepared.streamed else None
         try:
-            with agent.present():
-                async with Heartbeats(agent, target.early_headers_after if passage.prepared.streamed else None):
-                    reply = await self._upstream.send(passage.request(request_id))
+            with agent.present(), Heartbeats(agent, silence):
+                reply = await self._upstream.send(passage.request(request_id))
             try:
                 if reply.status != 200:
                     with agent.present():
@@ -267,7 +270,8 @@ class Proxy:
                     raise EngineFault("the engine answered with a stream that was not asked for")
                 if agent.begun and not _is_event_stream(reply):
                     raise EngineFault("the engine answered without a stream to a call that asked for one")
-                yield reply
+                with Heartbeats(agent, silence if _is_event_stream(reply) else None):
+                    yield reply
             finally:
                 reply.close()
         except (UpstreamError, EngineFault) as error:

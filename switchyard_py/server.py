@@ -22,6 +22,7 @@ import uvicorn
 from switchyard_py.app import build_app
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import CaptureSettings, ServeSettings
+from switchyard_py.connection import ServerConfig
 from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.services import ledger_options
 
@@ -30,8 +31,6 @@ log = logging.getLogger(__name__)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # How long a thread that takes a large body apart may keep the event loop waiting (CPython's default: 5 ms).
 SWITCH_SECONDS = 0.001
-# Longer than the idle time of common client pools, so that it is the client that closes (AWS and nginx: 60 s).
-KEEP_ALIVE_SECONDS = 130
 DRAIN_POLL_SECONDS = 0.02
 # What a call that is told of the end may take to be marked and answered; an agent that does not read is then cut off.
 FAREWELL_SECONDS = 0.5
@@ -162,23 +161,17 @@ def _open_ledger(directory: Path, capture: CaptureSettings) -> Ledger:
         raise CannotStart(f"cannot use the record directory {directory}: {error.strerror}") from error
 
 
-def _config(settings: ServeSettings, ledger: Ledger | None, calls: RunningCalls) -> uvicorn.Config:
+def _config(settings: ServeSettings, ledger: Ledger | None, calls: RunningCalls) -> ServerConfig:
     def opened(*_: object, **__: object) -> Ledger:
         assert ledger is not None
         return ledger
 
-    return uvicorn.Config(
+    return ServerConfig(
         build_app(settings, open_ledger=opened, calls=calls),
+        agent_stall_seconds=settings.bundle.server.agent_stall_seconds,
         host=settings.host,
         port=settings.port,
         log_level=settings.log_level,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        lifespan="on",
-        http="httptools",
         loop="uvloop",
     )
 

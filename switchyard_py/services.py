@@ -70,9 +70,7 @@ async def open_services(
     catalogue = Catalogue(upstream)
     table = RouteTable(bundle, catalogue)
     access = Access(bundle.auth)
-    proxy = Proxy(
-        table, upstream, ledger, workbench, access, bundle.sessions, bundle.server.max_body_bytes, listeners, calls
-    )
+    proxy = Proxy(table, upstream, ledger, workbench, access, bundle.sessions, bundle.server, listeners, calls)
     sampler = Sampler(metrics, calls, upstream, ledger, reader)
     sampling = asyncio.create_task(sampler.run())
     try:

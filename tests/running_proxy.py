@@ -28,6 +28,7 @@ import yaml
 from switchyard_py.app import build_app
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import ServeSettings, load_bundle
+from switchyard_py.connection import ServerConfig
 from switchyard_py.store import Filesystem
 
 ROUTE = "policy_model"
@@ -137,7 +138,7 @@ async def running_proxy(
     )
     open_ledger = partial(Ledger.open, filesystem=filesystem, clock=clock, retry_seconds=0.05)
     app = build_app(settings, open_ledger=open_ledger)
-    config = uvicorn.Config(app, port=0, http="httptools", lifespan="on", ws="none", log_config=None, access_log=False)
+    config = ServerConfig(app, agent_stall_seconds=settings.bundle.server.agent_stall_seconds, port=0)
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)

@@ -200,6 +200,7 @@ class ServerEntry(Entry):
     drain_seconds: SecondsOrZero = 0
     grace_seconds: SecondsOrZero = 0
     access_log: AccessLog = None
+    agent_stall_seconds: Seconds = 0
 
 
 class BundleEntry(Entry):

@@ -125,6 +125,8 @@ class ServerSettings:
     """After the signal to stop: how long calls may run on."""
     access_log: str | None = None
     """Where a line for each call goes: a file name, or `-` for standard error; None: nowhere."""
+    agent_stall_seconds: float = 300
+    """How long an agent or trainer may take nothing of what waits for it, or send nothing of a body it has begun."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ async def test_an_agent_that_goes_at_the_end_is_interrupted_once(first: str) -> 
 
     async def wait() -> None:
         with calls.running(agent):
-            await agent.read_body(10)
+            await agent.read_body(10, 5)
             with agent.present():
                 await asyncio.Event().wait()
 

@@ -2,48 +2,18 @@
 
 import asyncio
 import json
-import socket
-import struct
 import time
 
 import pytest
-from running_proxy import HELLO, RunningProxy, StartProxy
-from scripted_engine import Exchange, ScriptedEngine, Turn, chat
+from raw_agent import RawAgent
+from running_proxy import StartProxy
+from scripted_engine import Exchange, ScriptedEngine, Turn, chat, sse_reply
 
 from switchyard_py.store import Filesystem
 
 TURN = Turn(text="one two three four five")
-
-
-class _Connection:
-    """An agent's connection, to be broken at will."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def calling(cls, running: RunningProxy, session: str | None, **fields: object) -> "_Connection":
-        connection = cls(*await asyncio.open_connection("127.0.0.1", running.port))
-        body = json.dumps({**HELLO, **fields})
-        lines = ["POST /v1/chat/completions HTTP/1.1", "host: proxy", f"content-length: {len(body)}"]
-        if session is not None:
-            lines.append(f"proxy_x_session_id: {session}")
-        connection._writer.write("\r\n".join([*lines, "", body]).encode())
-        return connection
-
-    async def read_until(self, mark: bytes) -> bytes:
-        async with asyncio.timeout(2):
-            return await self._reader.readuntil(mark)
-
-    async def leave(self) -> None:
-        self._writer.close()
-        await self._writer.wait_closed()
-
-    async def reset(self) -> None:
-        linger = struct.pack("ii", 1, 0)
-        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        await self.leave()
+HOW = pytest.mark.parametrize("how", ["leave", "reset", "half_close"])
+BOTH = pytest.mark.parametrize("stream", [False, True])
 
 
 async def _aborts_within_a_second(engine: ScriptedEngine) -> None:
@@ -53,31 +23,45 @@ async def _aborts_within_a_second(engine: ScriptedEngine) -> None:
     assert (engine.started, engine.completed) == (1, 0)
 
 
-@pytest.mark.parametrize("how", ["leave", "reset"])
-@pytest.mark.parametrize("stream", [False, True])
-async def test_an_agent_that_leaves_before_the_first_byte_stops_the_generation(
+async def _stall(exchange: Exchange) -> None:
+    await exchange.stall()
+
+
+@HOW
+@BOTH
+async def test_before_the_engine_begins_the_generation_stops(
     proxy: StartProxy, engine: ScriptedEngine, stream: bool, how: str
 ) -> None:
-    async def think(exchange: Exchange) -> None:
-        await exchange.stall()
-
     running = await proxy()
-    engine.reply(think)
-    agent = await _Connection.calling(running, "s", stream=stream)
+    engine.reply(_stall)
+    agent = await RawAgent.calling(running.port, "s", stream=stream)
     await engine.until(lambda: engine.started == 1)
     await getattr(agent, how)()
     await _aborts_within_a_second(engine)
     await running.until_fates("s", {"failed": 1})
     assert (await running.stats())["agent_gone"] == 1
+    await agent.leave()
 
 
-@pytest.mark.parametrize("how", ["leave", "reset"])
-async def test_an_agent_that_leaves_in_mid_stream_stops_the_generation(
-    proxy: StartProxy, engine: ScriptedEngine, how: str
-) -> None:
+@HOW
+async def test_before_the_first_token_the_generation_stops(proxy: StartProxy, engine: ScriptedEngine, how: str) -> None:
+    running = await proxy()
+    engine.reply(sse_reply([], done=False, then="stall"))
+    agent = await RawAgent.calling(running.port, "s", stream=True)
+    await agent.read_until(b"\r\n\r\n")
+    await getattr(agent, how)()
+    await _aborts_within_a_second(engine)
+    await running.until_fates("s", {"failed": 1})
+    (file,) = running.files(".failed")
+    assert json.loads(file.read_bytes())["seen"] is None
+    await agent.leave()
+
+
+@HOW
+async def test_in_mid_stream_the_generation_stops(proxy: StartProxy, engine: ScriptedEngine, how: str) -> None:
     running = await proxy()
     engine.reply(chat(TURN, stepped=True))
-    agent = await _Connection.calling(running, "s", stream=True)
+    agent = await RawAgent.calling(running.port, "s", stream=True)
     engine.step(3)
     await agent.read_until(b'"content":" "')
     await getattr(agent, how)()
@@ -88,27 +72,42 @@ async def test_an_agent_that_leaves_in_mid_stream_stops_the_generation(
     assert failed["reason"] == "agent_gone"
     assert failed["seen"]["generation_token_ids"] == TURN.token_ids[:2]
     assert await running.records("s", include="all") == []
+    await agent.leave()
 
 
-async def test_an_agent_that_leaves_before_its_body_is_whole_is_no_call(
-    proxy: StartProxy, engine: ScriptedEngine
+@HOW
+async def test_while_its_tool_call_is_held_the_generation_stops(
+    proxy: StartProxy, engine: ScriptedEngine, how: str
 ) -> None:
     running = await proxy()
-    _, writer = await asyncio.open_connection("127.0.0.1", running.port)
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
+    turn = Turn(text="well", tool_calls=[("run", "{}")])
+    engine.reply(chat(turn, stepped=True))
+    agent = await RawAgent.calling(running.port, "s", stream=True)
+    # All tokens, and not the end behind them: the call is complete, and the agent has not been shown it.
+    engine.step(1 + len(turn.tokens))
+    await agent.read_until(b'"name":"run"')
+    await getattr(agent, how)()
+    await _aborts_within_a_second(engine)
+    await running.until_fates("s", {"failed": 1})
+    await agent.leave()
+
+
+async def test_before_its_body_is_whole_it_is_no_call(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy()
+    agent = await RawAgent.connected(running.port)
+    await agent.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
     await asyncio.sleep(0.02)
-    writer.close()
-    await writer.wait_closed()
+    await agent.leave()
     await asyncio.sleep(0.02)
     assert engine.generations == []
     assert (await running.stats())["ledger"]["begun"] == 0
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@BOTH
 async def test_an_uncaptured_generation_stops_as_well(proxy: StartProxy, engine: ScriptedEngine, stream: bool) -> None:
     running = await proxy()
     engine.reply(chat(TURN, stepped=True) if stream else _stall)
-    agent = await _Connection.calling(running, None, stream=stream)
+    agent = await RawAgent.calling(running.port, None, stream=stream)
     await engine.until(lambda: engine.started == 1)
     if stream:
         engine.step(2)
@@ -117,39 +116,58 @@ async def test_an_uncaptured_generation_stops_as_well(proxy: StartProxy, engine:
     await _aborts_within_a_second(engine)
 
 
-async def _stall(exchange: Exchange) -> None:
-    await exchange.stall()
+class _SlowStore(Filesystem):
+    """Takes 0.2 s for each file of a kind."""
 
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
 
-class _SlowCommit(Filesystem):
     def rename(self, source: str, target: str) -> None:
-        if target.endswith(".json"):
+        if target.endswith(self._kind):
             time.sleep(0.2)
         super().rename(source, target)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_an_agent_that_leaves_while_its_record_is_written_makes_it_undelivered(
-    proxy: StartProxy, engine: ScriptedEngine, stream: bool
-) -> None:
-    running = await proxy(filesystem=_SlowCommit())
-    engine.reply(chat(TURN))
-    agent = await _Connection.calling(running, "s", stream=stream)
-    await engine.until(lambda: engine.completed == 1)
+@BOTH
+async def test_while_its_call_begins_nothing_is_sent(proxy: StartProxy, engine: ScriptedEngine, stream: bool) -> None:
+    running = await proxy(filesystem=_SlowStore(".open"))
+    agent = await RawAgent.calling(running.port, "s", stream=stream)
     await asyncio.sleep(0.05)
     await agent.leave()
+    await running.until_fates("s", {"failed": 1})
+    assert engine.generations == []
+
+
+@HOW
+@BOTH
+async def test_while_its_record_is_written_the_call_becomes_undelivered(
+    proxy: StartProxy, engine: ScriptedEngine, stream: bool, how: str
+) -> None:
+    running = await proxy(filesystem=_SlowStore(".json"))
+    engine.reply(chat(TURN))
+    agent = await RawAgent.calling(running.port, "s", stream=stream)
+    await engine.until(lambda: engine.completed == 1)
+    await asyncio.sleep(0.05)
+    await getattr(agent, how)()
     await running.until_fates("s", {"undelivered": 1})
     assert await running.records("s") == []
     (record,) = await running.records("s", include="all")
     assert record["generation_token_ids"] == TURN.token_ids
     assert record["is_valid"] is True
+    await agent.leave()
 
 
-async def test_an_agent_that_leaves_after_the_tail_has_been_served(proxy: StartProxy, engine: ScriptedEngine) -> None:
+@HOW
+@BOTH
+async def test_right_after_the_tail_the_answer_is_delivered(
+    proxy: StartProxy, engine: ScriptedEngine, stream: bool, how: str
+) -> None:
     running = await proxy()
     engine.reply(chat(TURN))
-    agent = await _Connection.calling(running, "s", stream=True)
-    await agent.read_until(b"[DONE]")
-    await agent.reset()
+    agent = await RawAgent.calling(running.port, "s", stream=stream)
+    await agent.read_until(b"[DONE]" if stream else b'"usage"')
+    await getattr(agent, how)()
     await asyncio.sleep(0.05)
     assert await running.fates("s") == {"valid": 1}
+    assert (await running.stats())["agent_gone"] == 0
+    await agent.leave()

@@ -1,13 +1,17 @@
 """Streams are live: what need not be held reaches the agent before the engine sends more."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 from event_stream import DONE, arguments, events, finish_reason, joined
+from raw_agent import RawAgent
 from running_proxy import StartProxy
 from scripted_engine import Exchange, ScriptedEngine, Turn, chat, chat_events, json_reply
+
+from switchyard_py.store import Filesystem
 
 GAP_SECONDS = 0.1
 
@@ -96,19 +100,76 @@ async def test_an_engine_that_is_slow_to_begin_is_bridged_by_heartbeats(
     assert await running.fates("s") == {"valid": 1}
 
 
-async def test_heartbeats_end_when_the_engine_begins(proxy: StartProxy, engine: ScriptedEngine) -> None:
-    running = await proxy(target={"early_headers_after": 0.02})
+def _between_events(body: bytes) -> int:
+    """How many heartbeats a stream holds; everything else in it must be whole events, or follow a heartbeat."""
+    beats = body.count(b": keepalive\n")
+    assert re.fullmatch(rb"(: keepalive\n|data: [^\n]*\n\n)*", body), body
+    return beats
 
-    async def slow(exchange: Exchange) -> None:
+
+@pytest.mark.parametrize("session", ["s", None])
+async def test_an_engine_that_falls_silent_in_mid_stream_is_bridged(
+    proxy: StartProxy, engine: ScriptedEngine, session: str | None
+) -> None:
+    running = await proxy(target={"early_headers_after": 0.05})
+    turn = Turn(text="one two")
+
+    async def silent(exchange: Exchange) -> None:
         await exchange.stream_headers()
-        await exchange.pause(0.1)
-        for event in chat_events(exchange.request, Turn(text="hello")):
-            await exchange.send(event)
+        for event in chat_events(exchange.request, turn):
+            await exchange.send(event[:20])
+            await exchange.pause(0.09)
+            await exchange.send(event[20:])
         await exchange.send(b"data: [DONE]\n\n")
 
-    engine.reply(slow)
+    engine.reply(silent)
+    body = (await running.chat({"stream": True}, session)).content
+    sent = len(list(chat_events(engine.generations[0], turn)))
+    assert sent <= _between_events(body) <= 3 * sent
+    assert (joined(events(body), "content"), events(body)[-1]) == (turn.text, DONE)
+
+
+async def test_a_busy_stream_gets_no_heartbeats(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy(target={"early_headers_after": 0.2})
+    turn = Turn(text="one two three four five six")
+    engine.reply(chat(turn, gap_seconds=0.05))
     body = (await running.chat({"stream": True}, "s")).content
-    assert b"keepalive" not in body
+    assert _between_events(body) == 0
+
+
+async def test_a_held_tool_call_and_a_slow_commit_are_bridged(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    class SlowCommit(Filesystem):
+        def rename(self, source: str, target: str) -> None:
+            if target.endswith(".json"):
+                time.sleep(0.3)
+            super().rename(source, target)
+
+    running = await proxy(target={"early_headers_after": 0.05}, filesystem=SlowCommit())
+    turn = Turn(text="well", tool_calls=[("run", "{}")])
+    engine.reply(chat(turn, stepped=True))
+    agent = await RawAgent.calling(running.port, "s", stream=True)
+    engine.step(1 + len(turn.tokens))
+    held = await agent.read_until(b"keepalive\n\r\n" + b"c\r\n: keepalive")
+    engine.step(10)
+    whole = await agent.read_until(b"[DONE]")
+    assert whole[len(held) :].count(b": keepalive\n") >= 3
+    assert whole.rindex(b": keepalive") < whole.index(b'"finish_reason":"tool_calls"')
+    assert await running.fates("s") == {"valid": 1}
+    await agent.leave()
+
+
+async def test_headers_at_once_are_one_heartbeat_and_no_flood(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy(target={"early_headers_after": 0})
+
+    async def slow(exchange: Exchange) -> None:
+        await exchange.pause(0.2)
+        await chat(Turn(text="hello"))(exchange)
+
+    engine.reply(slow)
+    began = time.monotonic()
+    async with running.chat_stream({"stream": True}, "s") as response:
+        assert time.monotonic() - began < 0.15
+        assert _between_events(await response.aread()) == 1
 
 
 async def test_a_refusal_before_the_heartbeats_keeps_its_status(proxy: StartProxy, engine: ScriptedEngine) -> None:
