@@ -31,6 +31,11 @@ SPAWN = get_context("spawn")
 # What a worker may need beyond drain and grace to close its files and end.
 CLOSE_SECONDS = 15.0
 SERVING = b""
+# A worker that ends sooner than this is not replaced at once: what ended it, such as a machine without memory, is
+# likely to end the next one too. The wait doubles with each that does.
+STEADY_SECONDS = 10.0
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 10.0
 
 
 def serve(settings: ServeSettings, listener: socket.socket) -> int:
@@ -54,6 +59,7 @@ class Supervisor:
         self._listener = listener
         self._workers: set[_Worker] = set()
         self._stopped_by: int | None = None
+        self._stopping = asyncio.Event()
         self._status = 0
         self._fault: str | None = None
 
@@ -72,7 +78,9 @@ class Supervisor:
         return self._status
 
     async def _keep_one(self) -> None:
+        wait, loop = FIRST_WAIT_SECONDS, asyncio.get_running_loop()
         while self._stopped_by is None:
+            started_at = loop.time()
             try:
                 worker = _Worker(self._settings, self._listener)
             except OSError as error:
@@ -87,9 +95,19 @@ class Supervisor:
             elif self._stopped_by is None and worker.exit_status == 0:
                 log.info("%s, as it was told to; a new one starts", worker)
             elif self._stopped_by is None:
-                log.error("%s; calls it left open count as abandoned, and a new one starts", worker)
+                if loop.time() - started_at >= STEADY_SECONDS:
+                    wait = FIRST_WAIT_SECONDS
+                log.error("%s; calls it left open count as abandoned, and a new one starts in %g s", worker, wait)
+                await self._pause(wait)
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
             elif worker.exit_status != 0:
                 log.warning("%s", worker)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not beyond the beginning of the end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     def _on_signal(self, number: int) -> None:
         if self._stopped_by is None:
@@ -108,6 +126,7 @@ class Supervisor:
 
     def _stop(self, number: int) -> None:
         self._stopped_by = number
+        self._stopping.set()
         # The port is free when the last process that holds the socket has closed it.
         self._listener.close()
         self._order(number)

@@ -132,3 +132,22 @@ def test_log_lines_tell_which_process_they_are_of(start: StartStopping) -> None:
     for pid in workers:
         assert re.search(rf" INFO \[{pid}\] ended$", proxy.process.log, re.MULTILINE)
     assert re.search(rf" INFO \[{proxy.process.pid}\] all workers have ended$", proxy.process.log, re.MULTILINE)
+
+
+def test_workers_that_keep_dying_are_replaced_ever_more_slowly(start: StartStopping) -> None:
+    proxy = start(workers=2)
+    killed: set[int] = set()
+    until = time.monotonic() + 2.0
+    while time.monotonic() < until:
+        for pid in proxy.workers() - killed:
+            # Before it serves, as on a machine without memory.
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+        time.sleep(0.01)
+    # Each of the two waits 0.1, 0.2, 0.4, 0.8 and 1.6 s; without a wait there are dozens.
+    assert 4 <= len(killed) <= 12
+    proxy.stop()
+    stopped_at = time.monotonic()
+    assert proxy.process.wait(within=5) == 0
+    assert time.monotonic() - stopped_at < 1.5
+    assert "a new one starts in 0.4 s" in proxy.process.log
