@@ -7,7 +7,7 @@ ARGS ?=
 PROFILE ?= profiles/single-vllm.yaml
 SOURCES := switchyard_py tests
 
-.PHONY: help demo run test test-faults test-vllm bench check format clean
+.PHONY: help demo run test test-faults test-vllm bench soak check format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test-vllm: $(READY)  ## run the main job against a real vLLM (CPU; installed on 
 
 bench: $(READY)  ## measure what the proxy costs (ARGS=--quick for a look)
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)
+
+soak: $(READY)  ## half an hour of work, and what grows (ARGS='--minutes 3' for a look)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.soak $(ARGS)
 
 check: $(READY)  ## format, lint and type checks
 	$(BIN)/ruff format --check $(SOURCES)

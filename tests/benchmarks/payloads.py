@@ -1,7 +1,8 @@
 """What is sent and answered: requests of an agent and replies in the form vLLM gives when token capture is on.
 
 Sizes follow the question each payload asks. `small` is the fixed cost of a call, `large` the cost of a long agent
-conversation (a context of 40,000 tokens, 400 KB of request), `stream` the cost of a token.
+conversation (a context of 40,000 tokens, 400 KB of request), `stream` the cost of a token. `short` is a stream of few
+tokens, for many of them at once.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 
 ROUTE = "policy_model"
 STREAM_CHUNKS = 200
+SHORT_CHUNKS = 10
 STAMP = b"@0000000.000000"
 """Stands in each token's text; the engine puts the monotonic time of sending there, so that a reader on the same
 machine knows how long the token was under way."""
@@ -38,15 +40,16 @@ class Payload:
 
 
 def payload(name: str) -> Payload:
-    """The payload `small`, `large` or `stream`, the same bytes in every process."""
+    """The payload `small`, `large`, `stream` or `short`, the same bytes in every process."""
     if name == "small":
         return Payload(name, _request(2_000, 2), (_reply(160, 11),), streamed=False)
     if name == "large":
         return Payload(name, _request(400_000, 120), (_reply(40_000, 1_000),), streamed=False)
-    if name == "stream":
+    if name in ("stream", "short"):
+        chunks = STREAM_CHUNKS if name == "stream" else SHORT_CHUNKS
         request = _request(2_000, 2, stream=True, stream_options={"include_usage": True})
-        return Payload(name, request, tuple(_events(160, STREAM_CHUNKS)), streamed=True)
-    raise ValueError(f"no payload {name!r}; use small, large or stream")
+        return Payload(name, request, tuple(_events(160, chunks)), streamed=True)
+    raise ValueError(f"no payload {name!r}; use small, large, stream or short")
 
 
 def _request(size: int, messages: int, **parameters: Any) -> bytes:

@@ -85,6 +85,16 @@ class Process:
         raise RuntimeError(f"{name} did not start:\n{self._log.read_text(errors='replace')}")
 
 
+def resident_bytes(pid: int) -> int:
+    """Memory of one process that is resident now."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def descriptors(pid: int) -> int:
+    """How many descriptors one process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
 def environment() -> dict[str, str]:
     """The environment of the processes: nothing that sends them through a proxy or changes their settings."""
     kept = {

@@ -16,6 +16,8 @@ from benchmarks.payloads import ROUTE, Payload
 from benchmarks.processes import Process
 
 READ_SECONDS = 300.0
+RECORDS = "records"
+PROXY_LOG = "proxy.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +72,26 @@ def rig(payload: Payload, room: Path, gap: float = 0.0) -> Iterator[Rig]:
     with ExitStack() as stack:
         scratch = Path(tempfile.mkdtemp(prefix="switchyard-bench-", dir=room))
         stack.callback(shutil.rmtree, scratch)
-        directory, body_file, bundle = scratch / "records", scratch / "request.json", scratch / "bundle.yaml"
+        body_file = scratch / "request.json"
         body_file.write_bytes(payload.request)
         arguments = ["-m", "benchmarks.fast_engine", "{port}", payload.name, str(gap)]
         engine = stack.enter_context(Process("the engine", arguments, scratch / "engine.log"))
         url = f"http://127.0.0.1:{engine.port}/v1"
-        target = {"model": "actual-model", "base_url": url, "api_key": "dummy", "token_capture_engine": "vllm"}
-        # JSON is YAML.
-        bundle.write_text(json.dumps({"routes": {ROUTE: {"type": "model", "target": target}}}))
-        options = ["--routing-profiles", str(bundle), "--rl-log-dir", str(directory)]
-        serve = ["--", "serve", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "warning"]
-        command = ["-m", "switchyard_py", *options, *serve]
-        ours = stack.enter_context(Process("the proxy", command, scratch / "proxy.log"))
+        ours = stack.enter_context(proxy(url, scratch))
         naive = ["-m", "benchmarks.naive_proxy", "{port}", url]
         yardstick = stack.enter_context(Process("the yardstick", naive, scratch / "yardstick.log"))
-        yield Rig(engine, ours, yardstick, payload, directory, body_file)
+        yield Rig(engine, ours, yardstick, payload, scratch / RECORDS, body_file)
+
+
+def proxy(url: str, scratch: Path) -> Process:
+    """The proxy as users start it, in front of the engine at `url`; its records are in `RECORDS` of the directory."""
+    bundle = scratch / "bundle.yaml"
+    target = {"model": "actual-model", "base_url": url, "api_key": "dummy", "token_capture_engine": "vllm"}
+    # JSON is YAML.
+    bundle.write_text(json.dumps({"routes": {ROUTE: {"type": "model", "target": target}}}))
+    options = ["--routing-profiles", str(bundle), "--rl-log-dir", str(scratch / RECORDS)]
+    serve = ["--", "serve", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "warning"]
+    return Process("the proxy", ["-m", "switchyard_py", *options, *serve], scratch / PROXY_LOG)
 
 
 def check_room(option: str, room: Path, bytes_needed: int) -> None:
