@@ -96,6 +96,9 @@ class Metrics:
         self.streams_in_flight = self._gauge("streams_in_flight", "Of them, those whose answer has begun.")
         self.upstream_connections = self._gauge("upstream_connections", "Connections to engines.", "state")
         self.resent_requests = self._counter("upstream_resent_requests", "Requests sent again over a new connection.")
+        self._repeated_requests = self._counter(
+            "upstream_repeated_requests", "Requests sent again because the engine was full or could not be reached."
+        )
         self.loop_lag = self._histogram("event_loop_lag_seconds", "How late the event loop was.", LAG_SECONDS)
         self.disk_free_bytes = self._gauge("disk_free_bytes", "Free on the disk of the records.", mode="livemin")
         # Until it is known, and where nothing is recorded: no alarm.
@@ -124,6 +127,8 @@ class Metrics:
             self._disconnects.inc()
         if observation.unidentified:
             self._unidentified.inc()
+        if observation.repeated:
+            self._repeated_requests.inc(observation.repeated)
         if observation.replayed:
             self._replays.inc()
         for kind, count in observation.tokens.items():

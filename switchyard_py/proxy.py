@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
+from switchyard_py import attempts
 from switchyard_py.access import Access
 from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone
 from switchyard_py.capture.call import Generation
@@ -261,7 +262,8 @@ class Proxy:
         silence = target.early_headers_after if passage.prepared.streamed else None
         try:
             with agent.present(), Heartbeats(agent, silence):
-                reply = await self._upstream.send(passage.request(request_id))
+                request = passage.request(request_id)
+                reply = await attempts.send(self._upstream, request, target, request_id, agent.observation)
             try:
                 if reply.status != 200:
                     with agent.present():

@@ -8,7 +8,7 @@ from switchyard_py.config import Target
 from switchyard_py.engines.vllm import EngineFault, message_of
 from switchyard_py.errors import EngineRefused, Kind, SwitchyardError
 from switchyard_py.routing.credentials import hide_credentials
-from switchyard_py.upstream import UpstreamError, UpstreamTimeout
+from switchyard_py.upstream import BodyTooLarge, EventTooLarge, UpstreamError, UpstreamTimeout
 
 # Retry advice and rate limits of the engine stay useful to the agent.
 _PASSED_HEADERS = ("retry-after", "retry-after-ms", "x-should-retry")
@@ -25,9 +25,16 @@ def engine_failed(error: UpstreamError | EngineFault, target: Target) -> Switchy
             given = hide_credentials(error.given, target)
             return EngineRefused(Kind.UPSTREAM_ERROR.value.status, text, given=given)
         return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id}: {text}.")
+    kind, text = Kind.UPSTREAM_ERROR, f"Target {target.id}: {error}"
     if isinstance(error, UpstreamTimeout):
-        return SwitchyardError(Kind.UPSTREAM_TIMEOUT, f"Target {target.id}: {error} ({error.which} timeout).")
-    return SwitchyardError(Kind.UPSTREAM_ERROR, f"Target {target.id}: {error}.")
+        kind = Kind.UPSTREAM_TIMEOUT
+        text += f" ({error.which}_timeout of the target)"
+    elif isinstance(error, (BodyTooLarge, EventTooLarge)):
+        text += " (a limit of the proxy)"
+    if error.repeated:
+        times = "once" if error.repeated == 1 else f"{error.repeated} times"
+        text += f"; sent again {times} (retries {target.retries}, retry_budget {target.retry_budget:g} s of the target)"
+    return SwitchyardError(kind, text + ".")
 
 
 def engine_refused(status: int, headers: Mapping[str, str], body: bytes, target: Target) -> SwitchyardError:

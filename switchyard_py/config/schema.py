@@ -19,6 +19,7 @@ from switchyard_py.config.fields import (
     Body,
     CallerKeys,
     Count,
+    CountOrZero,
     Directory,
     Durability,
     Format,
@@ -123,6 +124,8 @@ class TargetDefaults(Entry):
     total_timeout: Seconds | None = Field(
         default=None, validation_alias=AliasChoices("total_timeout", "timeout", "timeout_secs")
     )
+    retries: CountOrZero = 0
+    retry_budget: Seconds = 0
     stream_whitespace: Literal["drop", "as_engine"] = "drop"
     early_headers_after: SecondsOrZero = 0
 

@@ -41,6 +41,10 @@ class Target:
     first_byte_timeout: float | None = None
     idle_timeout: float | None = None
     total_timeout: float | None = None
+    retries: int = 0
+    """How often a request is sent again that the engine did not get, or refused before it generated anything."""
+    retry_budget: float = 60
+    """Seconds after the first attempt in which others may begin."""
     stream_whitespace: Literal["drop", "as_engine"] = "drop"
     early_headers_after: float = 15
 

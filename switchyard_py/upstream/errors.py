@@ -26,6 +26,9 @@ _WAITED_FOR: dict[TimeoutName, str] = {
 class UpstreamError(Exception):
     """Base of everything the upstream seam raises."""
 
+    repeated = 0
+    """How often the request had been sent before; set by who sends requests again."""
+
 
 class NotConnected(UpstreamError):
     """No connection came about; not one byte of the request was sent."""

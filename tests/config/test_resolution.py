@@ -31,6 +31,7 @@ def test_built_in_defaults(load: Any) -> None:
         None,
         None,
     )
+    assert (target.retries, target.retry_budget) == (0, 60)
     assert (target.stream_whitespace, target.early_headers_after) == ("drop", 15)
     assert bundle.default_route is route
     assert (bundle.capture.log_dir, bundle.capture.durability) == (None, "process")
@@ -71,6 +72,9 @@ LEVELS = {
         ("drop_body: [seed, user]", "drop_body", ("seed", "user")),
         ("max_tokens_cap: 9", "max_tokens_cap", 9),
         ("extra_headers: {authorization: Basic x}", "extra_headers", {"authorization": "Basic x"}),
+        ("retries: 0", "retries", 0),
+        ("retries: 3", "retries", 3),
+        ("retry_budget: 0.5", "retry_budget", 0.5),
         ("stream_whitespace: as_engine", "stream_whitespace", "as_engine"),
         ("early_headers_after: 0", "early_headers_after", 0.0),
     ],
