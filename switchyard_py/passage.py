@@ -20,7 +20,7 @@ from switchyard_py.rawjson import Slice
 from switchyard_py.routing.credentials import target_headers
 from switchyard_py.routing.table import Destination
 from switchyard_py.sessions import Identity
-from switchyard_py.upstream import UpstreamRequest
+from switchyard_py.upstream import SubstituteReply, UpstreamRequest
 
 MAX_KEPT_HEADER = 1024
 PASSED_HEADERS = ("traceparent", "tracestate")
@@ -38,6 +38,8 @@ class Passage:
     course: Course
     digest: str
     seen: Callable[[], Generation] = field(default=Generation)
+    overflowed: bool = False
+    """Whether the agent is given an empty completion, because its prompt does not fit."""
 
     @classmethod
     def prepare(
@@ -104,9 +106,20 @@ class Passage:
             self.agent.observation.waiting,
         )
 
+    def is_overflow(self, status: int, body: bytes) -> bool:
+        """Whether the engine's reply is one that this target's agents get an empty completion for."""
+        return self.target.on_context_overflow == "empty_length" and vllm.is_context_overflow(status, body)
+
+    def empty_reply(self, request_id: str) -> SubstituteReply:
+        """An empty completion, in the form that was asked for; no record with it is valid."""
+        self.overflowed = True
+        streamed, usage = self.prepared.streamed, self.prepared.wants.usage
+        body = vllm.empty_completion(request_id, self.destination.model, streamed=streamed, usage=usage)
+        return SubstituteReply("text/event-stream" if streamed else "application/json", body)
+
     def record(self, call: OpenCall, generation: Generation) -> bytes:
         """The record of a call that was answered, with every reason why it is not proved complete."""
-        reasons = vllm.invalid_reasons(generation)
+        reasons = ["context_overflow"] if self.overflowed else vllm.invalid_reasons(generation)
         self.agent.observation.invalid_reasons, self.agent.observation.usage = reasons, generation.usage
         return self._record(call, generation, reasons)
 

@@ -267,7 +267,10 @@ class Proxy:
             try:
                 if reply.status != 200:
                     with agent.present():
-                        raise engine_refused(reply.status, reply.headers, await reply.read(MAX_ERROR_BYTES), target)
+                        body = await reply.read(MAX_ERROR_BYTES)
+                    if not passage.is_overflow(reply.status, body):
+                        raise engine_refused(reply.status, reply.headers, body, target)
+                    reply = passage.empty_reply(request_id)
                 if _is_event_stream(reply) and not passage.prepared.streamed:
                     raise EngineFault("the engine answered with a stream that was not asked for")
                 if agent.begun and not _is_event_stream(reply):

@@ -126,6 +126,7 @@ class TargetDefaults(Entry):
     )
     retries: CountOrZero = 0
     retry_budget: Seconds = 0
+    on_context_overflow: Literal["error", "empty_length"] = "error"
     stream_whitespace: Literal["drop", "as_engine"] = "drop"
     early_headers_after: SecondsOrZero = 0
 

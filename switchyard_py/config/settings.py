@@ -45,6 +45,8 @@ class Target:
     """How often a request is sent again that the engine did not get, or refused before it generated anything."""
     retry_budget: float = 60
     """Seconds after the first attempt in which others may begin."""
+    on_context_overflow: Literal["error", "empty_length"] = "error"
+    """What an agent is answered whose prompt does not fit: the engine's 400, or an empty completion."""
     stream_whitespace: Literal["drop", "as_engine"] = "drop"
     early_headers_after: float = 15
 

@@ -11,6 +11,7 @@ from switchyard_py.upstream.errors import (
     UpstreamTimeout,
 )
 from switchyard_py.upstream.sse import SSEEvent, SSEReader
+from switchyard_py.upstream.substitute import SubstituteReply
 
 __all__ = [
     "AiohttpUpstream",
@@ -22,6 +23,7 @@ __all__ = [
     "SSEEvent",
     "SSEReader",
     "SentNoReply",
+    "SubstituteReply",
     "Upstream",
     "UpstreamError",
     "UpstreamRequest",

@@ -31,7 +31,7 @@ def test_built_in_defaults(load: Any) -> None:
         None,
         None,
     )
-    assert (target.retries, target.retry_budget) == (0, 60)
+    assert (target.retries, target.retry_budget, target.on_context_overflow) == (0, 60, "error")
     assert (target.stream_whitespace, target.early_headers_after) == ("drop", 15)
     assert bundle.default_route is route
     assert (bundle.capture.log_dir, bundle.capture.durability) == (None, "process")
@@ -75,6 +75,7 @@ LEVELS = {
         ("retries: 0", "retries", 0),
         ("retries: 3", "retries", 3),
         ("retry_budget: 0.5", "retry_budget", 0.5),
+        ("on_context_overflow: empty_length", "on_context_overflow", "empty_length"),
         ("stream_whitespace: as_engine", "stream_whitespace", "as_engine"),
         ("early_headers_after: 0", "early_headers_after", 0.0),
     ],

@@ -1,6 +1,7 @@
 """vLLM: switch capture on, take its fruits out of the reply, prove that they are complete."""
 
 from switchyard_py.engines.vllm.harvest import DONE, Chunk, EngineFault, Part, StreamHarvest, harvest_reply, message_of
+from switchyard_py.engines.vllm.overflow import empty_completion, is_context_overflow
 from switchyard_py.engines.vllm.prepare import SESSION_FIELD, Prepared, Wants, prepare, wants_stream
 from switchyard_py.engines.vllm.proof import invalid_reasons
 from switchyard_py.engines.vllm.whitespace import WhitespaceHold
@@ -15,8 +16,10 @@ __all__ = [
     "StreamHarvest",
     "Wants",
     "WhitespaceHold",
+    "empty_completion",
     "harvest_reply",
     "invalid_reasons",
+    "is_context_overflow",
     "message_of",
     "prepare",
     "wants_stream",
