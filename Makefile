@@ -7,7 +7,7 @@ ARGS ?=
 PROFILE ?= profiles/single-vllm.yaml
 SOURCES := switchyard_py tests
 
-.PHONY: help demo run test test-faults test-vllm bench soak check format clean
+.PHONY: help demo run test test-faults test-vllm bench soak docs check format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ bench: $(READY)  ## measure what the proxy costs (ARGS=--quick for a look)
 
 soak: $(READY)  ## half an hour of work, and what grows (ARGS='--minutes 3' for a look)
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.soak $(ARGS)
+
+docs: $(READY)  ## write the page that is made from the rows of the fault tests
+	PYTHONPATH=tests $(BIN)/python -m fault_matrix > docs/what-happens-when.md
 
 check: $(READY)  ## format, lint and type checks
 	$(BIN)/ruff format --check $(SOURCES)
