@@ -84,6 +84,17 @@ async def test_nothing_else_is_sent_again(proxy: StartProxy, engine: ScriptedEng
     assert await running.fates("s") == {"failed": 1}
 
 
+async def test_a_refusal_is_let_go_of_before_the_next_attempt(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    async def refuse_without_end(exchange: Exchange) -> None:
+        await exchange.headers(503, {"content-length": "100"})
+        await exchange.stall()
+
+    running = await proxy(target={"retries": 1})
+    engine.reply(refuse_without_end, chat(TURN))
+    assert (await running.chat({}, "s")).status_code == 200
+    await engine.until(lambda: engine.aborted == 1)
+
+
 async def test_the_engine_says_how_long_to_wait(proxy: StartProxy, engine: ScriptedEngine) -> None:
     running = await proxy(target={"retries": 1})
     engine.reply(refusal(503, 0.3), chat(TURN))
