@@ -13,7 +13,6 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 
 from switchyard_py.config import Target
-from switchyard_py.observation import Observation
 from switchyard_py.upstream import NotConnected, Reply, Upstream, UpstreamError, UpstreamRequest, UpstreamTimeout
 
 log = logging.getLogger(__name__)
@@ -24,42 +23,47 @@ FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 8.0
 
 
-async def send(
-    upstream: Upstream, request: UpstreamRequest, target: Target, name: str, observation: Observation
-) -> Reply:
-    """Send a request, and again while `retries` and `retry_budget` of the target last.
+class Attempts:
+    """Sends requests of one process; `repeated` counts those sent again."""
 
-    Returns the first reply that is no such refusal, else the last refusal. Between two attempts it waits as long as
-    the engine's `Retry-After` asks, else a growing, scattered while; a wait beyond the budget is not begun.
-    Cancelling ends the wait at once. `name` is what the log calls the request.
+    def __init__(self, upstream: Upstream) -> None:
+        self.repeated = 0
+        self._upstream = upstream
 
-    Raises what `Upstream.send` raises, of the last attempt.
-    """
-    deadline = time.monotonic() + target.retry_budget
-    repeated = 0
-    while True:
-        try:
-            reply = await upstream.send(request)
-        except UpstreamError as error:
-            error.repeated = repeated
-            pause = _own_pause(repeated)
-            if not _nothing_was_sent(error) or repeated == target.retries or time.monotonic() + pause > deadline:
-                raise
-            why = str(error)
-        else:
-            if reply.status not in REFUSED_BEFORE_GENERATING:
-                return reply
-            advised = advised_pause(reply.headers)
-            pause = _own_pause(repeated) if advised is None else advised
-            if repeated == target.retries or time.monotonic() + pause > deadline:
-                return reply
-            reply.close()
-            why = f"HTTP {reply.status}"
-        log.warning("call %s: target %s: %s; sent again in %.1f s", name, target.id, why, pause)
-        with request.waiting:
-            await asyncio.sleep(pause)
-        repeated += 1
-        observation.repeated = repeated
+    async def send(self, request: UpstreamRequest, target: Target, name: str) -> Reply:
+        """Send a request, and again while `retries` and `retry_budget` of the target last.
+
+        Returns the first reply that is no such refusal, else the last refusal. Between two attempts it waits as long
+        as the engine's `Retry-After` asks, else a growing, scattered while; a wait beyond the budget is not begun.
+        Cancelling ends the wait at once. `name` is what the log calls the request.
+
+        Raises what `Upstream.send` raises, of the last attempt.
+        """
+        deadline = time.monotonic() + target.retry_budget
+        repeated = 0
+        while True:
+            try:
+                reply = await self._upstream.send(request)
+            except UpstreamError as error:
+                error.repeated = repeated
+                pause = _own_pause(repeated)
+                if not _nothing_was_sent(error) or repeated == target.retries or time.monotonic() + pause > deadline:
+                    raise
+                why = str(error)
+            else:
+                if reply.status not in REFUSED_BEFORE_GENERATING:
+                    return reply
+                advised = advised_pause(reply.headers)
+                pause = _own_pause(repeated) if advised is None else advised
+                if repeated == target.retries or time.monotonic() + pause > deadline:
+                    return reply
+                reply.close()
+                why = f"HTTP {reply.status}"
+            log.warning("call %s: target %s: %s; sent again in %.1f s", name, target.id, why, pause)
+            with request.waiting:
+                await asyncio.sleep(pause)
+            repeated += 1
+            self.repeated += 1
 
 
 def advised_pause(headers: Mapping[str, str]) -> float | None:

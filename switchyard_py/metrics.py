@@ -96,7 +96,7 @@ class Metrics:
         self.streams_in_flight = self._gauge("streams_in_flight", "Of them, those whose answer has begun.")
         self.upstream_connections = self._gauge("upstream_connections", "Connections to engines.", "state")
         self.resent_requests = self._counter("upstream_resent_requests", "Requests sent again over a new connection.")
-        self._repeated_requests = self._counter(
+        self.repeated_requests = self._counter(
             "upstream_repeated_requests", "Requests sent again because the engine was full or could not be reached."
         )
         self.loop_lag = self._histogram("event_loop_lag_seconds", "How late the event loop was.", LAG_SECONDS)
@@ -127,8 +127,6 @@ class Metrics:
             self._disconnects.inc()
         if observation.unidentified:
             self._unidentified.inc()
-        if observation.repeated:
-            self._repeated_requests.inc(observation.repeated)
         if observation.replayed:
             self._replays.inc()
         for kind, count in observation.tokens.items():

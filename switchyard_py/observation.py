@@ -70,8 +70,6 @@ class Observation:
     """On a captured route, without a session."""
     replayed: bool = False
     """Answered from a record that an earlier agent did not get."""
-    repeated: int = 0
-    """How often the request was sent again, because the engine had not begun to work on it."""
     status: int | None = None
     """The HTTP status sent; None: the agent had gone."""
     outcome: str = ""

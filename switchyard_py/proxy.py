@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from switchyard_py import attempts
 from switchyard_py.access import Access
 from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone
+from switchyard_py.attempts import Attempts
 from switchyard_py.capture.call import Generation
 from switchyard_py.capture.ledger import Ledger, OpenCall, SessionClosed, StoreUnavailable
 from switchyard_py.config import ServerSettings, SessionSettings
@@ -33,7 +33,7 @@ from switchyard_py.refusals import engine_failed, engine_refused
 from switchyard_py.routing.credentials import hide_credentials_in_error
 from switchyard_py.routing.table import Destination, RouteTable
 from switchyard_py.sessions import Identity, header_values, identify
-from switchyard_py.upstream import Reply, SSEReader, Upstream, UpstreamError
+from switchyard_py.upstream import Reply, SSEReader, UpstreamError
 from switchyard_py.worker import WorkThread
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Proxy:
     def __init__(
         self,
         table: RouteTable,
-        upstream: Upstream,
+        attempts: Attempts,
         ledger: Ledger | None,
         workbench: WorkThread,
         access: Access,
@@ -67,7 +67,7 @@ class Proxy:
     ) -> None:
         """`listeners` are told of each call when it is over."""
         self._table = table
-        self._upstream = upstream
+        self._attempts = attempts
         self._ledger = ledger
         self._workbench = workbench
         self._access = access
@@ -263,7 +263,7 @@ class Proxy:
         try:
             with agent.present(), Heartbeats(agent, silence):
                 request = passage.request(request_id)
-                reply = await attempts.send(self._upstream, request, target, request_id, agent.observation)
+                reply = await self._attempts.send(request, target, request_id)
             try:
                 if reply.status != 200:
                     with agent.present():

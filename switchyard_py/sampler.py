@@ -6,6 +6,7 @@ busy delays every call by as much, and nothing else tells.
 
 import asyncio
 
+from switchyard_py.attempts import Attempts
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.metrics import Metrics, follow
@@ -23,15 +24,17 @@ class Sampler:
         metrics: Metrics,
         calls: RunningCalls,
         upstream: AiohttpUpstream,
+        attempts: Attempts,
         ledger: Ledger | None,
         reader: SessionReader | None,
     ) -> None:
         self._metrics = metrics
         self._calls = calls
         self._upstream = upstream
+        self._attempts = attempts
         self._ledger = ledger
         self._reader = reader
-        self._resent = self._refused = self._faulty = 0
+        self._resent = self._repeated = self._refused = self._faulty = 0
 
     async def run(self) -> None:
         """Look at everything again and again, until cancelled."""
@@ -50,6 +53,7 @@ class Sampler:
         for state, count in self._upstream.connections().items():
             metrics.upstream_connections.labels(state).set(count)
         self._resent = follow(metrics.resent_requests, self._upstream.resent, self._resent)
+        self._repeated = follow(metrics.repeated_requests, self._attempts.repeated, self._repeated)
         if ledger is None or self._reader is None:
             return
         metrics.open_calls.set(ledger.counters.open)

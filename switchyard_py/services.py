@@ -10,6 +10,7 @@ from typing import Any
 
 from switchyard_py.access import Access
 from switchyard_py.access_log import AccessLog
+from switchyard_py.attempts import Attempts
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import CaptureSettings, ServeSettings
 from switchyard_py.lifecycle import RunningCalls
@@ -68,10 +69,11 @@ async def open_services(
     workbench, counting = WorkThread("large-bodies"), WorkThread("metrics")
     upstream = AiohttpUpstream()
     catalogue = Catalogue(upstream)
+    attempts = Attempts(upstream)
     table = RouteTable(bundle, catalogue)
     access = Access(bundle.auth)
-    proxy = Proxy(table, upstream, ledger, workbench, access, bundle.sessions, bundle.server, listeners, calls)
-    sampler = Sampler(metrics, calls, upstream, ledger, reader)
+    proxy = Proxy(table, attempts, ledger, workbench, access, bundle.sessions, bundle.server, listeners, calls)
+    sampler = Sampler(metrics, calls, upstream, attempts, ledger, reader)
     sampling = asyncio.create_task(sampler.run())
     try:
         yield Services(
