@@ -220,7 +220,8 @@ class Ledger:
 
 class OpenCall:
     """A call that has begun. It is ended by exactly one of `commit`, `undelivered`, `fail` and `abandon_to_failed`,
-    except that `undelivered` may follow `commit`. Anything else raises RuntimeError."""
+    except that `undelivered` may follow `commit`, and `deliver` and then `undelivered` may follow `undelivered`.
+    Anything else raises RuntimeError."""
 
     def __init__(self, ledger: Ledger, intent: CallIntent) -> None:
         """Made by `Ledger.begin`."""
@@ -271,6 +272,20 @@ class OpenCall:
         await self._ledger._thread.run(self._withdraw, record)
         if self._ledger.writer.durable:
             await self._ledger._thread.run(self._sync, record)
+
+    async def deliver(self) -> bytes | None:
+        """Commit a call that ended as undelivered, for a retry of its agent; on return its tail may go out.
+
+        Returns the record, which `undelivered` may follow with, or None when there is none to be delivered. Raises
+        StoreUnavailable when the store refuses, and SessionClosed when the session takes no more calls: the call is
+        undelivered still, and in the first case this may be tried again.
+        """
+        record = await self._ledger._thread.run(self._deliver)
+        if record is not None:
+            if self._ledger.writer.durable:
+                await self._ledger._thread.run(self._sync, record)
+            self._may_withdraw = True
+        return record
 
     async def fail(self, reason: str, seen: bytes | None) -> None:
         """The agent is told of an error or is gone. `seen`: what the engine sent so far, as a partial record.
@@ -376,6 +391,23 @@ class OpenCall:
     def _store_undelivered(self, record: bytes, previous: State) -> None:
         self._ledger.writer.withdraw(self.intent, record, previous)
         self._enter(State.UNDELIVERED)
+
+    def _deliver(self) -> bytes | None:
+        ledger = self._ledger
+        if self.uuid in ledger._unwritten:
+            raise StoreUnavailable("the store has not yet taken the mark that it is undelivered")
+        if self._state is not State.UNDELIVERED:
+            return None
+        try:
+            record = ledger.writer.deliver(self.intent)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.error("the store refuses to deliver the record of call %s: %s", self.uuid, error)
+            reason = f"the store refuses to deliver the record: {error.strerror or 'input/output error'}"
+            raise StoreUnavailable(reason) from error
+        self._enter(State.COMMITTED)
+        return record
 
     def _fail(self, reason: str, seen: bytes | None) -> None:
         if self._state is None:

@@ -131,19 +131,21 @@ class Catalogue:
     def read(self, call: Call) -> bytes:
         """The content of a call's file. Raises UnreadableRecord.
 
-        A record that was withdrawn since it was listed changes the state of `call`, unless a seal says what it is.
+        A record withdrawn or delivered since it was listed changes the state of `call`, unless a seal says what it is.
         """
         try:
             return self._filesystem.read(call.path)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and call.stored is State.COMMITTED:
-                withdrawn = replace(call, stored=State.UNDELIVERED)
-                with contextlib.suppress(OSError):
-                    data = self._filesystem.read(withdrawn.path)
-                    call.stored = withdrawn.stored
-                    if not call.sealed:
-                        call.state = withdrawn.stored
-                    return data
+            if isinstance(error, FileNotFoundError) and call.stored >= State.UNDELIVERED:
+                # Back again too: a withdrawn record may be delivered between two looks.
+                other = State.UNDELIVERED if call.stored is State.COMMITTED else State.COMMITTED
+                for moved in (replace(call, stored=other), call):
+                    with contextlib.suppress(OSError):
+                        data = self._filesystem.read(moved.path)
+                        call.stored = moved.stored
+                        if not call.sealed:
+                            call.state = moved.stored
+                        return data
             raise UnreadableRecord(f"unreadable: {error.strerror or 'input/output error'}") from None
 
     def header(self, call: Call, session_id: str | None) -> Header:

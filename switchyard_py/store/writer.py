@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from switchyard_py.store.closings import Closing, Closings
+from switchyard_py.store.closings import Closing, Closings, SessionClosed
 from switchyard_py.store.filesystem import Filesystem
 from switchyard_py.store.intent import CallIntent, encode_failure, encode_intent
 from switchyard_py.store.leftovers import Leftovers
@@ -110,6 +110,20 @@ class Writer:
         else:
             self._write(intent, record, State.UNDELIVERED)
             self._forget(intent, previous)
+
+    def deliver(self, intent: CallIntent) -> bytes:
+        """Keep an undelivered record as committed after all; returns it. When it raises, nothing has changed.
+
+        Raises SessionClosed, and FileNotFoundError when there is no such record any more.
+        """
+        # Under the lock, so that a seal tells of the record what its agent got.
+        with self._closings.lock():
+            closing = self._closings.find(intent.session_id)
+            if closing is not None:
+                raise SessionClosed(deleted=closing.deleted)
+            record = self.filesystem.read(self._path(intent, State.UNDELIVERED))
+            self._rename(intent, State.UNDELIVERED, State.COMMITTED)
+        return record
 
     def lose(self, intent: CallIntent) -> None:
         """Mark an open call as answered but not storable. Needs no space on the disk."""

@@ -99,6 +99,7 @@ class ModelledSession:
 class Calls(RuleBasedStateMachine):
     running = Bundle("running")
     committed = Bundle("committed")
+    missed = Bundle("missed")
 
     @initialize()
     def start(self) -> None:
@@ -169,20 +170,45 @@ class Calls(RuleBasedStateMachine):
             modelled.become("valid" if is_valid else "invalid")
         return modelled
 
-    @rule(modelled=consumes(running))
-    def withdraw_before_the_commit(self, modelled: Modelled) -> None:
+    @rule(target=missed, modelled=consumes(running))
+    def withdraw_before_the_commit(self, modelled: Modelled) -> Modelled:
         if modelled.fate != "abandoned":
             self.runner.run(modelled.call.undelivered(record(modelled.call.intent)))
             modelled.become(
                 "undelivered" if self.trouble == "none" else "failed", written=self.trouble in ("none", "full")
             )
+        return modelled
 
-    @rule(modelled=consumes(committed))
-    def withdraw_after_the_commit(self, modelled: Modelled) -> None:
+    @rule(target=missed, modelled=consumes(committed))
+    def withdraw_after_the_commit(self, modelled: Modelled) -> Modelled:
         if modelled.owner in self.ledgers and not modelled.forgotten:
             self.runner.run(modelled.call.undelivered(record(modelled.call.intent)))
             unstorable = modelled.fate == "lost" and self.trouble != "none"
             modelled.become("failed" if unstorable else "undelivered", written=self.trouble in ("none", "full"))
+        return modelled
+
+    @rule(modelled=missed, leaves=st.booleans())
+    def deliver_to_a_retry(self, modelled: Modelled, leaves: bool) -> None:
+        if modelled.owner not in self.ledgers or modelled.forgotten:
+            return
+        closed = self.sessions[modelled.intent.session_id].closed
+        deliverable = modelled.fate == "undelivered" and not closed
+        try:
+            delivered = self.runner.run(modelled.call.deliver())
+        except StoreUnavailable:
+            assert modelled.pending or modelled.sealed or (deliverable and self.trouble in ("read-only", "no renames"))
+            return
+        except SessionClosed:
+            assert closed
+            return
+        assert modelled.pending is None
+        assert (delivered is not None) == deliverable
+        if delivered is not None:
+            is_valid = b'"is_valid":true' in delivered
+            modelled.become("valid" if is_valid else "invalid")
+            if leaves:
+                self.runner.run(modelled.call.undelivered(delivered))
+                modelled.become("undelivered", written=self.trouble == "none" or self.trouble == "full")
 
     @rule(modelled=consumes(running), waits=st.booleans())
     def fail(self, modelled: Modelled, waits: bool) -> None:

@@ -1,6 +1,7 @@
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -237,6 +238,36 @@ def test_a_record_withdrawn_while_it_is_looked_at_is_undelivered(writer: Writer,
     found = page(SessionReader(tmp_path, writer, filesystem=WithdrawsBeforeTheRead()))
     assert list(found) == []
     assert found.accounting() == account(undelivered=1)
+
+
+class _Moving(Filesystem):
+    """Before each read the next of the moves is made."""
+
+    def __init__(self, *moves: Callable[[], object]) -> None:
+        self._moves = iter(moves)
+
+    def read(self, path: str) -> bytes:
+        for move in self._moves:
+            move()
+            break
+        return super().read(path)
+
+
+def test_a_record_delivered_while_it_is_looked_at_is_served(writer: Writer, tmp_path: Path) -> None:
+    call = writer.begin(intent())
+    writer.withdraw(call, record(call), State.OPEN)
+    filesystem = _Moving(lambda: writer.deliver(call))
+    found = page(SessionReader(tmp_path, writer, filesystem=filesystem), include="all")
+    assert list(found) == [record(call)]
+    assert found.accounting() == account(valid=1)
+
+
+def test_a_record_withdrawn_and_delivered_while_it_is_looked_at_is_served(writer: Writer, tmp_path: Path) -> None:
+    call = commit(writer)
+    filesystem = _Moving(lambda: writer.withdraw(call, record(call), State.COMMITTED), lambda: writer.deliver(call))
+    found = page(SessionReader(tmp_path, writer, filesystem=filesystem))
+    assert list(found) == [record(call)]
+    assert found.accounting() == account(valid=1)
 
 
 def test_no_call_is_missing_from_a_large_directory_while_it_is_committed(writer: Writer, tmp_path: Path) -> None:
