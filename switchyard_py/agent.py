@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from switchyard_py.errors import Kind, RequestRefused, RequestStalled
 from switchyard_py.observation import ANSWERED, CUT_SHORT, Observation
 
+JSON = ((b"content-type", b"application/json"),)
 EVENT_STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),

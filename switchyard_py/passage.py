@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from switchyard_py.agent import Agent
 from switchyard_py.capture.call import Course, Generation
-from switchyard_py.capture.intent import CallIntent, body_digest
+from switchyard_py.capture.intent import CallIntent, request_digest
 from switchyard_py.capture.ledger import OpenCall
 from switchyard_py.capture.record import build_record, timestamp
+from switchyard_py.capture.retries import MissedCall, RequestKey
 from switchyard_py.config import Target
 from switchyard_py.dialects import chat
 from switchyard_py.engines import vllm
@@ -37,9 +38,12 @@ class Passage:
     prepared: Prepared
     course: Course
     digest: str
+    repeats: MissedCall | None = None
     seen: Callable[[], Generation] = field(default=Generation)
     overflowed: bool = False
     """Whether the agent is given an empty completion, because its prompt does not fit."""
+    answer: Callable[[], bytes] = field(default=bytes)
+    """The whole answer in the form of a buffered reply, once it is known to be whole."""
 
     @classmethod
     def prepare(
@@ -66,24 +70,30 @@ class Passage:
             client_request_id=_cut(headers.get("x-request-id")),
             user_agent=_cut(headers.get("user-agent")),
         )
-        digest = body_digest(body) if captured else ""
+        digest = request_digest(vllm.generative(fields)) if captured else ""
         return cls(agent, headers, identity, destination, prepared, course, digest)
 
     @property
     def target(self) -> Target:
         return self.destination.route.target
 
+    @property
+    def request_key(self) -> RequestKey:
+        """What a retry of the call has in common with it. The call must have a session."""
+        assert self.identity.session_id is not None
+        return self.identity.session_id, self.digest
+
     def intent(self) -> CallIntent:
         """What the ledger keeps before the call is sent. The call must have a session."""
-        assert self.identity.session_id is not None
+        session_id, digest = self.request_key
         return CallIntent(
-            session_id=self.identity.session_id,
+            session_id=session_id,
             parent_session_id=self.identity.parent_session_id,
             route=self.course.route,
             target=self.course.target,
             dialect=self.course.dialect,
             request_id=self.course.client_request_id,
-            digest=self.digest,
+            digest=digest,
             started_at=timestamp(self.course.started_at),
         )
 

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from starlette.types import Receive, Scope, Send
 
 from switchyard_py.access import Access
-from switchyard_py.agent import EVENT_STREAM, Agent, AgentGone
+from switchyard_py.agent import EVENT_STREAM, JSON, Agent, AgentGone
 from switchyard_py.attempts import Attempts
 from switchyard_py.capture.call import Generation
 from switchyard_py.capture.ledger import Ledger, OpenCall, SessionClosed, StoreUnavailable
-from switchyard_py.config import ServerSettings, SessionSettings
+from switchyard_py.config import CaptureSettings, ServerSettings, SessionSettings
 from switchyard_py.dialects import chat
 from switchyard_py.engines import vllm
 from switchyard_py.engines.vllm import EngineFault, StreamHarvest, WhitespaceHold
@@ -30,6 +30,7 @@ from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.observation import AGENT_GONE, Observation
 from switchyard_py.passage import Passage
 from switchyard_py.refusals import engine_failed, engine_refused
+from switchyard_py.replays import Replays
 from switchyard_py.routing.credentials import hide_credentials_in_error
 from switchyard_py.routing.table import Destination, RouteTable
 from switchyard_py.sessions import Identity, header_values, identify
@@ -45,8 +46,6 @@ MAX_ERROR_BYTES = 1024 * 1024
 # After the end of a stream its connection is read out so that it can be used again, but not for ever.
 DRAIN_SECONDS = 1.0
 
-JSON = ((b"content-type", b"application/json"),)
-
 T = TypeVar("T")
 
 
@@ -60,6 +59,7 @@ class Proxy:
         ledger: Ledger | None,
         workbench: WorkThread,
         access: Access,
+        capture: CaptureSettings,
         sessions: SessionSettings,
         server: ServerSettings,
         listeners: Sequence[Callable[[Observation], None]],
@@ -75,6 +75,7 @@ class Proxy:
         self._server = server
         self._listeners = listeners
         self._calls = calls
+        self._replays = Replays(capture, self._work)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         agent = Agent(scope, receive, send, Observation(chat.NAME, self._listeners))
@@ -110,10 +111,12 @@ class Proxy:
         agent.observation.course = passage.course
         if ledger is None:
             await self._forward(passage)
-        else:
-            call = await self._begin(ledger, passage)
-            agent.request_id, agent.observation.call = call.uuid, call
-            await self._capture(passage, call)
+            return
+        async with self._replays.attempt(passage) as answered:
+            if not answered:
+                call = await self._begin(ledger, passage)
+                agent.request_id, agent.observation.call = call.uuid, call
+                await self._capture(passage, call)
 
     def _ledger_for(self, agent: Agent, destination: Destination, identity: Identity) -> Ledger | None:
         """Where the call is accounted for, None when it is only passed on."""
@@ -134,6 +137,7 @@ class Proxy:
             kind = Kind.SESSION_DELETED if closed.deleted else Kind.SESSION_SEALED
             raise RequestRefused(kind, f"The call was not sent, because {closed}.") from closed
         except StoreUnavailable as error:
+            self._replays.not_begun(passage)
             raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, f"The call was not sent, because {error}.") from error
 
     async def _capture(self, passage: Passage, call: OpenCall) -> None:
@@ -166,6 +170,7 @@ class Proxy:
             body = await reply.read(MAX_REPLY_BYTES)
         size = len(body) + len(passage.prepared.body)
         answer, generation = await self._work(size, vllm.harvest_reply, body, passage.prepared.wants)
+        passage.answer = lambda: answer
         await self._commit(passage, call, generation, size)
         await passage.agent.answer(200, JSON, answer)
 
@@ -202,6 +207,7 @@ class Proxy:
         generation = harvest.end()
         if whitespace.dropped:
             passage.course.changed_in_reply = ("reply.whitespace",)
+        passage.answer = lambda: vllm.buffered_answer(generation, wants)
         # An agent that has stopped reading is not known to be there.
         await agent.drained()
         await self._commit(passage, call, generation, size)
@@ -222,10 +228,12 @@ class Proxy:
                 await call.commit(record)
                 passage.agent.observation.committed(record, time.perf_counter() - started)
             except StoreUnavailable as error:
+                await self._replays.undelivered(passage, call, size)
                 text = f"The answer is withheld, because it could not be recorded: {error}."
                 raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, text) from error
         if passage.agent.gone:
             await call.undelivered(record)
+            await self._replays.undelivered(passage, call, size)
             raise AgentGone
 
     async def _forward(self, passage: Passage) -> None:
@@ -285,6 +293,7 @@ class Proxy:
     async def _fail(self, passage: Passage, call: OpenCall, reason: str) -> None:
         if not call.ended:
             log.info("call %s of session %s failed: %s", call.uuid, call.intent.session_id, reason)
+            self._replays.failed(call)
             await call.fail(reason, await self._work(len(passage.prepared.body), passage.partial_record, call))
 
     async def _work(self, size: int, function: Callable[..., T], *args: Any) -> T:

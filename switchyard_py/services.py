@@ -72,7 +72,9 @@ async def open_services(
     attempts = Attempts(upstream)
     table = RouteTable(bundle, catalogue)
     access = Access(bundle.auth)
-    proxy = Proxy(table, attempts, ledger, workbench, access, bundle.sessions, bundle.server, listeners, calls)
+    proxy = Proxy(
+        table, attempts, ledger, workbench, access, bundle.capture, bundle.sessions, bundle.server, listeners, calls
+    )
     sampler = Sampler(metrics, calls, upstream, attempts, ledger, reader)
     sampling = asyncio.create_task(sampler.run())
     try:

@@ -26,12 +26,14 @@ class Choice:
     """One choice of a reply.
 
     `token_ids` is a list of integers, or the engine's own JSON text where that is something else; `flaws` then says
-    what. `log_probs` has None where an entry was not a number.
+    what. `log_probs` has None where an entry was not a number. `log_probs_shown` is what the engine's chunks have of
+    them, kept only for an agent that asked to see it.
     """
 
     message: dict[str, Slice] = field(default_factory=dict)
     token_ids: list[int] | Slice | None = None
     log_probs: list[float | None] | None = None
+    log_probs_shown: list[Slice] = field(default_factory=list)
     finish_reason: Slice | None = None
     stop_reason: Slice | None = None
     weight_versions: Slice | None = None
@@ -43,6 +45,7 @@ class Generation:
     """A reply of the engine as far as a record keeps it. `prompt_ids` is the engine's own JSON text."""
 
     id: Slice | None = None
+    created: Slice | None = None
     model: Slice | None = None
     system_fingerprint: Slice | None = None
     usage: Slice | None = None
@@ -66,3 +69,4 @@ class Course:
     client_request_id: str | None = None
     user_agent: str | None = None
     changed_in_reply: tuple[str, ...] = ()
+    retry_of: str | None = None

@@ -146,7 +146,7 @@ def _call(
         "truncated": _truncated(asked, generation, choice),
         "constrained": asked.constrained,
         "stop_reason": _json(choice.stop_reason),
-        "retry_of": None,
+        "retry_of": course.retry_of,
         "changed": _text(asked.changed + course.changed_in_reply),
         "lossy": False,
         "tool_choice": _json(asked.tool_choice),

@@ -88,6 +88,10 @@ class CaptureSettings:
     durability: Literal["process", "power"] = "process"
     begin_timeout: float = 10
     """Seconds a call waits for a slow store before it is refused."""
+    replay_seconds: float = 600
+    """How long an answer whose agent had gone is kept in memory for a retry; 0: not at all."""
+    replay_max_bytes: int = 256 * 1024 * 1024
+    """How much memory such answers may take in all; the oldest are given up first."""
     min_free_bytes: int | None = None
     """Free space below which the proxy is not ready; None: 1 GiB, or 2 % of the file system where that is less."""
     retention_seconds: float | None = None

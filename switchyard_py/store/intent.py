@@ -10,7 +10,7 @@ __all__ = ["CallIntent", "decode_intent", "encode_failure", "encode_intent"]
 class CallIntent(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a call before it is sent.
 
-    `digest` is the hex digest of the request body, `started_at` UTC in ISO 8601. The store fills in `uuid` and
+    `digest` is equal for equal requests of the session, `started_at` UTC in ISO 8601. The store fills in `uuid` and
     `writer` when the call begins.
     """
 

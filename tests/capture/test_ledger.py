@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from stored_calls import FaultyFilesystem, intent, names, record, states, until_written
 
-from switchyard_py.capture.intent import body_digest
 from switchyard_py.capture.ledger import Counters, Ledger, OpenCall, Outcome, StoreUnavailable
 from switchyard_py.store import SessionReader
 
@@ -264,7 +263,3 @@ def test_a_disk_that_takes_half_a_record(tmp_path: Path) -> None:
     )
     assert done.stdout.strip() == "lost"
     assert states(tmp_path) == [".lost"]
-
-
-def test_the_digest_of_a_body_is_its_sha256() -> None:
-    assert body_digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -33,6 +33,7 @@ IN_WORDS = {
     "log_dir": "`./rl_data`",
     "native_ids": "built-in list",
     "max_body_bytes": "`128MiB`",
+    "replay_max_bytes": "`256MiB`",
     "min_free_bytes": "the smaller of 1 GiB and 2 % of the file system",
     "engine": "`null`",
     "target": "none",

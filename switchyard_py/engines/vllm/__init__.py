@@ -1,8 +1,9 @@
 """vLLM: switch capture on, take its fruits out of the reply, prove that they are complete."""
 
+from switchyard_py.engines.vllm.answer import answer_chunks, buffered_answer
 from switchyard_py.engines.vllm.harvest import DONE, Chunk, EngineFault, Part, StreamHarvest, harvest_reply, message_of
 from switchyard_py.engines.vllm.overflow import empty_completion, is_context_overflow
-from switchyard_py.engines.vllm.prepare import SESSION_FIELD, Prepared, Wants, prepare, wants_stream
+from switchyard_py.engines.vllm.prepare import SESSION_FIELD, Prepared, Wants, generative, prepare, wants_stream
 from switchyard_py.engines.vllm.proof import invalid_reasons
 from switchyard_py.engines.vllm.whitespace import WhitespaceHold
 
@@ -16,7 +17,10 @@ __all__ = [
     "StreamHarvest",
     "Wants",
     "WhitespaceHold",
+    "answer_chunks",
+    "buffered_answer",
     "empty_completion",
+    "generative",
     "harvest_reply",
     "invalid_reasons",
     "is_context_overflow",

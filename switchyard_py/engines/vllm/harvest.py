@@ -28,7 +28,7 @@ from switchyard_py.rawjson import (
 )
 
 DONE = b"[DONE]"
-_ENVELOPE = ("id", "model", "system_fingerprint", "usage")
+_ENVELOPE = ("id", "created", "model", "system_fingerprint", "usage")
 
 
 class EngineFault(Exception):
@@ -260,6 +260,8 @@ def _take_tokens(choice: Choice, fields: dict[str, Slice], wants: Wants) -> None
             choice.log_probs = values
         else:
             choice.log_probs += values or []
+        if wants.log_probs:
+            choice.log_probs_shown.append(log_probs)
     if not is_null(fields.get("finish_reason")):
         choice.finish_reason, choice.stop_reason = fields["finish_reason"], fields.get("stop_reason")
     if not is_null(fields.get("weight_versions")):

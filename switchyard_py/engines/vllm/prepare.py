@@ -24,6 +24,9 @@ from switchyard_py.rawjson import (
 )
 
 SESSION_FIELD = "proxy_x_session_id"
+_CREDENTIALS = "aws_"
+# How the reply is to travel and under which name, not what is to be generated.
+_TRANSPORT = frozenset({SESSION_FIELD, "stream", "stream_options", "request_id"})
 
 # Sampling parameters of vLLM's chat request that a record repeats; never an unknown key, which could hold a secret.
 SAMPLING_KEYS = (
@@ -82,6 +85,12 @@ def wants_stream(fields: Mapping[str, Slice]) -> bool:
     return _says(fields.get("stream"), _YES)
 
 
+def generative(fields: Mapping[str, Slice]) -> dict[str, Slice]:
+    """The fields that tell what is to be generated: equal in an agent's repeated attempts at one call, which may differ
+    in the others."""
+    return {key: value for key, value in fields.items() if key not in _TRANSPORT and not key.startswith(_CREDENTIALS)}
+
+
 def prepare(
     fields: Mapping[str, Slice], source: bytes, model: str, target: TargetSettings, *, captured: bool
 ) -> Prepared:
@@ -92,7 +101,7 @@ def prepare(
     request = _Request(dict(fields))
     request.put("model", encode(model))
     request.drop(SESSION_FIELD)
-    for key in [key for key in fields if key.startswith("aws_")]:
+    for key in [key for key in fields if key.startswith(_CREDENTIALS)]:
         request.drop(key)
     _drop_echoed_arrays(request)
     streamed = wants_stream(fields)
