@@ -69,12 +69,15 @@ class Kind(Enum):
     SESSION_SEALED = Shape(409, "conflict_error", "session_sealed", should_retry=False)
     SESSION_DELETED = Shape(409, "conflict_error", "session_deleted", should_retry=False)
     REQUEST_TOO_LARGE = Shape(413, "invalid_request_error", "request_too_large")
-    INTERNAL = Shape(500, "server_error", "internal_error")
-    UPSTREAM_ERROR = Shape(502, "server_error", "upstream_error")
-    UPSTREAM_AUTH = Shape(502, "server_error", "upstream_auth")
-    CAPTURE_UNAVAILABLE = Shape(503, "server_error", "capture_unavailable", retry_after=1)
-    SHUTTING_DOWN = Shape(503, "server_error", "shutting_down", retry_after=5)
-    UPSTREAM_TIMEOUT = Shape(504, "server_error", "upstream_timeout")
+    # The same request meets the same mistake, and may have been answered by the engine before that.
+    INTERNAL = Shape(500, "server_error", "internal_error", should_retry=False)
+    # Engines restart, and a generation that was cut off is not going on.
+    UPSTREAM_ERROR = Shape(502, "server_error", "upstream_error", should_retry=True)
+    UPSTREAM_AUTH = Shape(502, "server_error", "upstream_auth", should_retry=False)
+    CAPTURE_UNAVAILABLE = Shape(503, "server_error", "capture_unavailable", retry_after=1, should_retry=True)
+    SHUTTING_DOWN = Shape(503, "server_error", "shutting_down", retry_after=5, should_retry=True)
+    # The generation was aborted, so a repeat runs alone.
+    UPSTREAM_TIMEOUT = Shape(504, "server_error", "upstream_timeout", should_retry=True)
 
 
 class SwitchyardError(Exception):
