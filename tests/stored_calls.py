@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,19 @@ class FaultyFilesystem(Filesystem):
     def unlink(self, path: str) -> None:
         self._maybe_fail("unlink")
         super().unlink(path)
+
+
+class GatedFilesystem(FaultyFilesystem):
+    """A record gets its name when the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def rename(self, source: str, target: str) -> None:
+        if target.endswith(".json"):
+            self.waiting.set()
+            assert self.gate.wait(5)
+        super().rename(source, target)

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import json
-import threading
 from typing import Any
 
 import httpx
@@ -11,28 +10,12 @@ import pytest
 from event_stream import DONE, arguments, events, finish_reason, joined
 from running_proxy import RunningProxy, StartProxy
 from scripted_engine import Exchange, Script, ScriptedEngine, Turn, chat
-from stored_calls import FaultyFilesystem
+from stored_calls import FaultyFilesystem, GatedFilesystem
 
 from switchyard_py.store import Filesystem
 
 TURN = Turn(reasoning="well", text="I run it.", tool_calls=[("run", {"command": "ls"}), ("look", "{}")])
 OTHER = Turn(text="something else")
-
-
-class GatedFilesystem(FaultyFilesystem):
-    """A record gets its name when the gate is open."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting = threading.Event()
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def rename(self, source: str, target: str) -> None:
-        if target.endswith(".json"):
-            self.waiting.set()
-            assert self.gate.wait(5)
-        super().rename(source, target)
 
 
 class _Abandoned:
@@ -46,19 +29,27 @@ class _Abandoned:
         """The agent has gone; the record is still being written, and the call is under way."""
         self.filesystem.gate.clear()
         self.filesystem.waiting.clear()
-        gone = (await self.running.stats())["agent_gone"]
         calling = asyncio.create_task(self.running.chat(body, session))
         await asyncio.to_thread(self.filesystem.waiting.wait, 5)
         calling.cancel()
         await asyncio.wait([calling])
         # One turn of the server's loop, which is ours: it sees the end of the connection.
         await asyncio.sleep(0.02)
-        assert (await self.running.stats())["agent_gone"] == gone
 
-    async def undelivered(self, body: dict[str, Any], session: str = "s", expected: int = 1) -> None:
+    async def undelivered(self, body: dict[str, Any], session: str = "s") -> None:
+        """The agent has gone, and the call has ended."""
+        gone = await self._gone()
         await self.leave_at_the_tail(body, session)
+        assert await self._gone() == gone
         self.filesystem.gate.set()
-        await self.running.until_fates(session, {"undelivered": expected})
+        async with asyncio.timeout(5):
+            while await self._gone() == gone:
+                await asyncio.sleep(0.002)
+        assert await self.running.fates(session) == {"undelivered": 1}
+
+    async def _gone(self) -> int:
+        gone: int = (await self.running.stats())["agent_gone"]
+        return gone
 
 
 @pytest.fixture
