@@ -131,7 +131,7 @@ class Metrics:
             self._replays.inc()
         for kind, count in observation.tokens.items():
             self._tokens(route, kind).inc(count)
-        if observation.call is not None and fate:
+        if fate and not observation.replayed:
             self._records(fate, _reason(observation, fate)).inc()
         if fate in STORED:
             self._written_bytes.inc(observation.record_bytes)

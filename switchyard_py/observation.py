@@ -65,9 +65,11 @@ class Observation:
     course: Course | None = None
     """None for a call that was refused before it was known where it goes."""
     call: OpenCall | None = None
-    """None for a call that is in no account."""
+    """None for a call that is in no account of its own."""
     unidentified: bool = False
     """On a captured route, without a session."""
+    lost: bool = False
+    """Sent although the store could not begin it."""
     replayed: bool = False
     """Answered from a record that an earlier agent did not get."""
     status: int | None = None
@@ -103,6 +105,8 @@ class Observation:
         """
         if self.replayed:
             return "replayed"
+        if self.lost:
+            return "lost"
         state = None if self.call is None else self.call.state
         if state is None:
             return ""

@@ -20,6 +20,7 @@ from switchyard_py.agent import EVENT_STREAM, JSON, Agent, AgentGone
 from switchyard_py.attempts import Attempts
 from switchyard_py.capture.call import Generation
 from switchyard_py.capture.ledger import Ledger, OpenCall, SessionClosed, StoreUnavailable
+from switchyard_py.capture.losses import Losses
 from switchyard_py.config import CaptureSettings, ServerSettings, SessionSettings
 from switchyard_py.dialects import chat
 from switchyard_py.engines import vllm
@@ -76,6 +77,7 @@ class Proxy:
         self._listeners = listeners
         self._calls = calls
         self._replays = Replays(capture, self._work)
+        self._losses = Losses(ledger) if ledger and capture.on_store_failure == "uncaptured" else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         agent = Agent(scope, receive, send, Observation(chat.NAME, self._listeners))
@@ -105,18 +107,21 @@ class Proxy:
         with agent.present():
             destination = await self._table.find(chat.asked_model(fields))
         ledger = self._ledger_for(agent, destination, identity)
-        passage = await self._work(
-            len(body), Passage.prepare, agent, headers, identity, destination, fields, body, ledger is not None
-        )
+        request = agent, headers, identity, destination, fields, body
+        passage = await self._work(len(body), Passage.prepare, *request, ledger is not None)
         agent.observation.course = passage.course
         if ledger is None:
             await self._forward(passage)
             return
         async with self._replays.attempt(passage) as answered:
-            if not answered:
-                call = await self._begin(ledger, passage)
-                agent.request_id, agent.observation.call = call.uuid, call
-                await self._capture(passage, call)
+            if answered:
+                return
+            call = await self._begin(ledger, passage)
+            if call is None:
+                await self._forward(await self._work(len(body), Passage.prepare, *request, False))
+                return
+            agent.request_id, agent.observation.call = call.uuid, call
+            await self._capture(passage, call)
 
     def _ledger_for(self, agent: Agent, destination: Destination, identity: Identity) -> Ledger | None:
         """Where the call is accounted for, None when it is only passed on."""
@@ -130,13 +135,19 @@ class Proxy:
             return None
         return self._ledger
 
-    async def _begin(self, ledger: Ledger, passage: Passage) -> OpenCall:
+    async def _begin(self, ledger: Ledger, passage: Passage) -> OpenCall | None:
+        """The call, once its intent is on disk; None when the store refuses it and it is lost, but not refused."""
+        intent = passage.intent()
         try:
-            return await ledger.begin(passage.intent())
+            return await ledger.begin(intent)
         except SessionClosed as closed:
             kind = Kind.SESSION_DELETED if closed.deleted else Kind.SESSION_SEALED
             raise RequestRefused(kind, f"The call was not sent, because {closed}.") from closed
         except StoreUnavailable as error:
+            lost = self._losses and self._losses.add(intent)
+            if lost:
+                passage.agent.request_id, passage.agent.observation.lost = lost, True
+                return None
             self._replays.not_begun(passage)
             raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, f"The call was not sent, because {error}.") from error
 

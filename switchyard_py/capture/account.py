@@ -23,7 +23,7 @@ class Counters:
     """Calls of this process. begun = open + committed + undelivered + lost + failed.
 
     `refused` counts the calls that `begin` raised StoreUnavailable for. Of those the store was too slow for, one may
-    have begun after all and is then failed.
+    have begun after all and is then failed. A call that was sent without its begin counts once it is marked as lost.
     """
 
     begun: int = 0

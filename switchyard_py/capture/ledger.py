@@ -162,6 +162,10 @@ class Ledger:
             return f"the capture directory did not take a file within {within:g} s"
         return self._looking.result()
 
+    def mark_until_written(self, uuid: str, mark: Callable[[], None]) -> None:
+        """Run `mark`, which puts the state of a call on disk, in the ledger's thread until it raises no OSError."""
+        self._thread.post(self._write_until_written, uuid, mark)
+
     async def close(self, within: float = 5.0) -> bool:
         """Try pending marks once more, sign out and end the thread.
 

@@ -164,6 +164,7 @@ class CaptureEntry(Entry):
     log_dir: Directory = Field(default=Path(), validation_alias=AliasChoices("dir"))
     durability: Durability = "process"
     begin_timeout: Seconds = 0
+    on_store_failure: Literal["refuse", "uncaptured"] = "refuse"
     replay_seconds: SecondsOrZero = 0
     replay_max_bytes: SizeOrZero = 0
     min_free_bytes: SizeOrZero = 0

@@ -88,6 +88,8 @@ class CaptureSettings:
     durability: Literal["process", "power"] = "process"
     begin_timeout: float = 10
     """Seconds a call waits for a slow store before it is refused."""
+    on_store_failure: Literal["refuse", "uncaptured"] = "refuse"
+    """What becomes of a call that the store cannot begin."""
     replay_seconds: float = 600
     """How long an answer whose agent had gone is kept in memory for a retry; 0: not at all."""
     replay_max_bytes: int = 256 * 1024 * 1024

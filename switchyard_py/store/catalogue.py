@@ -29,6 +29,7 @@ from switchyard_py.store.names import (
     state_of_suffix,
 )
 from switchyard_py.store.records import Fault, FaultyRecord, Header, UnreadableRecord, check_record, read_header
+from switchyard_py.store.unmarked import UnmarkedLosses
 from switchyard_py.store.uuids import prefix, ticks_of, ticks_of_iso_time, ticks_of_nanoseconds
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class Call:
     stored: State
     sealed: bool = False
     key: str = ""
+    intent: CallIntent | None = None
+    """Of a lost call that has no file yet."""
 
     @property
     def name(self) -> str:
@@ -74,8 +77,9 @@ class Listing(NamedTuple):
 class Catalogue:
     """Reads the directories under `sessions`. Headers of records, which never change, are kept up to a bound."""
 
-    def __init__(self, sessions: str, closings: Closings, filesystem: Filesystem) -> None:
+    def __init__(self, sessions: str, closings: Closings, filesystem: Filesystem, unmarked: UnmarkedLosses) -> None:
         self.sessions = sessions
+        self.unmarked = unmarked
         self.faulty_files = 0
         """Files found faulty so far, each counted and logged once."""
         self._closings = closings
@@ -91,9 +95,9 @@ class Catalogue:
         return [os.path.join(self.sessions, name) for name in names]
 
     def listing(self, session_id: str) -> Listing | None:
-        """All calls of a session; None when it was deleted, or has neither a directory nor a seal."""
+        """All calls of a session; None when it was deleted, or there is nothing of it and no seal."""
         before = self._closings.find(session_id)
-        calls = self._calls(self.directories(session_id), session_id)
+        calls = self._with_unmarked(session_id)
         # Before, because a seal names what was there when it was put; after, because the files of a session that is
         # being deleted vanish one by one.
         after = self._closings.find(session_id)
@@ -105,15 +109,32 @@ class Catalogue:
             return Listing(calls or [], None)
         return Listing(self._as_sealed(calls or [], before.seal, session_id), before.seal)
 
+    def _with_unmarked(self, session_id: str) -> list[Call] | None:
+        """The calls on disk, and those that are lost without a mark there; None when there is nothing of a session."""
+        directories = self.directories(session_id)
+        # First, because a loss is forgotten once it is marked.
+        unmarked = self.unmarked.of(session_id)
+        calls = self._calls(directories, session_id)
+        if not unmarked:
+            return calls
+        known = {call.uuid for call in calls or ()}
+        losses = [
+            Call(intent.uuid, State.LOST, directories[0], State.LOST, key=intent.uuid, intent=intent)
+            for intent in unmarked
+            if intent.uuid not in known
+        ]
+        return sorted([*(calls or ()), *losses], key=lambda call: call.key)
+
     def first_calls(self) -> Iterator[tuple[str, str]]:
         """The key of the first call and the id of each session that has calls, in no order.
 
         What cannot be read is logged and left out.
         """
+        unmarked = set(self.unmarked.sessions())
         try:
             names = self._filesystem.names(self.sessions)
         except FileNotFoundError:
-            return
+            names = []
         for name in names:
             try:
                 session_id = self.session_of(name)
@@ -122,6 +143,11 @@ class Catalogue:
                 log.warning("session directory %s cannot be read: %s", name, error)
                 continue
             if session_id and listing and listing.calls:
+                unmarked.discard(session_id)
+                yield listing.calls[0].key, session_id
+        for session_id in unmarked:
+            listing = self.listing(session_id)
+            if listing and listing.calls:
                 yield listing.calls[0].key, session_id
 
     def session_of(self, name: str) -> str | None:
@@ -168,6 +194,8 @@ class Catalogue:
 
     def intent(self, call: Call, session_id: str | None) -> CallIntent:
         """The intent of a call that has no record. Raises FaultyRecord."""
+        if call.intent is not None:
+            return call.intent
         intent = decode_intent(self.read(call))
         if intent is None:
             raise FaultyRecord("corrupt: no intent of a call")

@@ -19,6 +19,7 @@ from switchyard_py.store.filesystem import Filesystem
 from switchyard_py.store.names import SESSIONS, WRITERS, State
 from switchyard_py.store.records import Fault
 from switchyard_py.store.session import SessionView
+from switchyard_py.store.unmarked import UnmarkedLosses
 from switchyard_py.store.uuids import iso_time, ticks_of, ticks_of_prefix
 from switchyard_py.store.writer import Writer
 
@@ -84,7 +85,8 @@ class SessionReader:
     def __init__(self, directory: Path, own_writer: Writer | None, *, filesystem: Filesystem | None = None) -> None:
         self.filesystem = filesystem or Filesystem()
         self.closings = Closings(os.fspath(directory), self.filesystem)
-        self.catalogue = Catalogue(os.path.join(directory, SESSIONS), self.closings, self.filesystem)
+        unmarked = own_writer.unmarked if own_writer else UnmarkedLosses()
+        self.catalogue = Catalogue(os.path.join(directory, SESSIONS), self.closings, self.filesystem, unmarked)
         self._writers = os.path.join(directory, WRITERS)
         self._own_writer = own_writer
 
@@ -94,7 +96,7 @@ class SessionReader:
         return self.catalogue.faulty_files
 
     def exists(self, session_id: str) -> bool:
-        """Whether the session can be read: something was written for it, and it was not deleted."""
+        """Whether the session can be read: something is known of it, and it was not deleted."""
         return self.view(session_id) is not None
 
     def deleted(self, session_id: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
@@ -70,18 +71,24 @@ def newest_ticks(names: Iterable[str]) -> int:
 
 
 class UUIDSource:
-    """Issues the uuids of one process, each later than those before and than every name it was told of."""
+    """Issues the uuids of one process, each later than those before and than every name it was told of.
+
+    Usable from several threads.
+    """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         """`clock` gives nanoseconds since 1970 and may step back."""
         self._clock = clock
         self._last = 0
+        self._lock = threading.Lock()
 
     def observe(self, ticks: int) -> None:
         """Issue nothing up to this time any more."""
-        self._last = max(self._last, ticks)
+        with self._lock:
+            self._last = max(self._last, ticks)
 
     def issue(self) -> str:
-        self._last = max(ticks_of_nanoseconds(self._clock()), self._last) + 1
+        with self._lock:
+            self._last = ticks = max(ticks_of_nanoseconds(self._clock()), self._last) + 1
         random = int.from_bytes(os.urandom(8)) & (1 << 62) - 1 | 1 << 63
-        return f"{prefix(self._last)}{random >> 48:04x}-{random & (1 << 48) - 1:012x}"
+        return f"{prefix(ticks)}{random >> 48:04x}-{random & (1 << 48) - 1:012x}"

@@ -23,6 +23,7 @@ from switchyard_py.store.intent import CallIntent, encode_failure, encode_intent
 from switchyard_py.store.leftovers import Leftovers
 from switchyard_py.store.listing import file_names
 from switchyard_py.store.names import SESSIONS, WRITERS, State, call_file, session_directory, temporary_file
+from switchyard_py.store.unmarked import UnmarkedLosses
 from switchyard_py.store.uuids import UUIDSource, newest_ticks
 from switchyard_py.store.writers import WriterLock, WritersWatch
 
@@ -32,7 +33,8 @@ _FLUSHED = frozenset({State.COMMITTED, State.LOST, State.UNDELIVERED})
 
 
 class Writer:
-    """One writer of a directory. Its methods block, raise OSError when the store refuses, and belong in one thread."""
+    """One writer of a directory. Its methods block, raise OSError when the store refuses, and belong in one thread,
+    unless they say otherwise."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Writer:
         self.durable = durable
         self.filesystem = filesystem or Filesystem()
         self.root = directory
+        self.unmarked = UnmarkedLosses()
         self._sessions = os.path.join(directory, SESSIONS)
         self._writers = os.path.join(directory, WRITERS)
         self._closings = Closings(os.fspath(directory), self.filesystem)
@@ -94,6 +97,20 @@ class Writer:
         # Of a deleted session nothing is to be left; any other directory is not empty.
         with contextlib.suppress(OSError):
             self.filesystem.remove_directory(self.directory(intent))
+
+    def name_unbegun(self, intent: CallIntent) -> CallIntent:
+        """Give a uuid and the writer's name to a call that cannot begin, and remember it as lost.
+
+        From any thread, and without a look at the disk: the uuid sorts after those this writer issued before.
+        """
+        named = msgspec.structs.replace(intent, uuid=self._uuids.issue(), writer=self.name)
+        self.unmarked.add(named)
+        return named
+
+    def lose_unbegun(self, intent: CallIntent) -> None:
+        """Mark a call as lost that has no intent on disk."""
+        self._write(intent, encode_intent(intent), State.LOST)
+        self.unmarked.remove(intent)
 
     def commit(self, intent: CallIntent, record: bytes) -> None:
         """Keep the record of an open call. When it raises, the call is still open."""
