@@ -12,7 +12,7 @@ import termios
 from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from switchyard_py.agent import PEER, Peer
 
@@ -52,6 +52,7 @@ class PeerConnection(HttpToolsProtocol):
         self._untaken = 0
         self._moved_at = 0.0
         self._look: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
@@ -61,6 +62,11 @@ class PeerConnection(HttpToolsProtocol):
         self._stop_watch()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        # uvicorn tells the request that came last, and that one may still wait for the answer to the one before.
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self._running = None
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -96,6 +102,10 @@ class PeerConnection(HttpToolsProtocol):
     @property
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _limit_silence(self) -> None:
         """Close the connection when it stays silent for as long as one may that is kept for another request."""

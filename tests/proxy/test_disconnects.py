@@ -92,6 +92,17 @@ async def test_while_its_tool_call_is_held_the_generation_stops(
     await agent.leave()
 
 
+async def test_with_another_request_sent_ahead_the_generation_stops(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy()
+    engine.reply(chat(Turn(text="one " * 200), gap_seconds=0.02))
+    agent = await RawAgent.calling(running.port, "s", stream=True)
+    await agent.send(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+    await agent.read_until(b'"content":"one"')
+    await agent.reset()
+    await _aborts_within_a_second(engine)
+    await running.until_fates("s", {"failed": 1})
+
+
 async def test_before_its_body_is_whole_it_is_no_call(proxy: StartProxy, engine: ScriptedEngine) -> None:
     running = await proxy()
     agent = await RawAgent.connected(running.port)
