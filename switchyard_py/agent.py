@@ -135,17 +135,14 @@ class Agent:
     async def send(self, body: bytes) -> None:
         """Send a part of the body; waits while the agent is slow to take what it was sent before."""
         self.observation.first_byte()
-        async with self._sending:
-            with self.observation.waiting:
-                await self._send(_body(body, more=True))
-        if body:
-            self._note_sent()
+        with self.observation.waiting:
+            await self._transmit(body, more=True)
+        self._note_sent()
 
     async def drained(self) -> None:
         """Wait until the agent has taken nearly all it was sent, or is gone."""
-        async with self._sending:
-            with self.observation.waiting:
-                await self._send(_body(b"", more=True))
+        with self.observation.waiting:
+            await self._transmit(b"", more=True)
 
     async def beat(self) -> None:
         """Send a comment line, which begins the stream; does nothing where another part is on its way."""
@@ -163,8 +160,7 @@ class Agent:
         self.observation.first_byte()
         # Before the agent has its answer, so that nobody who has one finds it uncounted.
         self.observation.end(self.request_id, ANSWERED)
-        async with self._sending:
-            await self._send(_body(body, more=False))
+        await self._transmit(body, more=False)
 
     async def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a whole response."""
@@ -176,6 +172,10 @@ class Agent:
         self.observation.end(self.request_id, CUT_SHORT)
         if self._watch is not None:
             self._watch.cancel()
+
+    async def _transmit(self, body: bytes, *, more: bool) -> None:
+        async with self._sending:
+            await self._send(_body(body, more=more))
 
     async def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         if not self.begun:

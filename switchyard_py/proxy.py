@@ -264,7 +264,9 @@ class Proxy:
                 async for data in chunks:
                     events = reader.feed(data)
                     done = done or any(event.data == vllm.DONE for event in events)
-                    await agent.send(b"".join(hide_credentials_in_error(event.raw, passage.target) for event in events))
+                    if events:
+                        shown = (hide_credentials_in_error(event.raw, passage.target) for event in events)
+                        await agent.send(b"".join(shown))
             if not done:
                 raise EngineFault("the engine's stream ended early")
             await agent.finish(reader.end())

@@ -179,11 +179,16 @@ def _calls(count: int) -> str:
 
 
 async def _settle(request: Request, session_id: str, seconds: float) -> None:
-    """Wait until no call of the session is open, at most so many seconds, and not beyond the end of this process."""
+    """Wait until no call of the session is open, at most so many seconds, and not beyond the end of this process.
+
+    Nor for a trainer that is gone.
+    """
     reader, services = _reader(request), request.state.services
     deadline = time.monotonic() + seconds
     while seconds and time.monotonic() < deadline and not services.calls.ended:
         if not await asyncio.to_thread(reader.open_calls, session_id):
+            return
+        if await request.is_disconnected():
             return
         await asyncio.sleep(SETTLE_POLL_SECONDS)
 

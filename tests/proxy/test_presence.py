@@ -136,6 +136,20 @@ async def test_a_trainer_that_stops_reading_is_cut_off_and_others_are_served(
     assert not any(name.startswith(f"{running.directory}/sessions") for name in held)
 
 
+async def test_a_trainer_that_leaves_is_not_waited_for(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy()
+    engine.reply(sse_reply([], done=False, then="stall"))
+    agent = await RawAgent.calling(running.port, "s", stream=True)
+    await agent.read_until(b"\r\n\r\n")
+    before = len(asyncio.all_tasks())
+    trainer = await RawAgent.connected(running.port)
+    await trainer.send(b"GET /v1/sessions/s/completions?settled=60 HTTP/1.1\r\nhost: x\r\n\r\n")
+    await engine.until(lambda: len(asyncio.all_tasks()) > before)
+    await trainer.leave()
+    await engine.until(lambda: len(asyncio.all_tasks()) == before)
+    await agent.leave()
+
+
 async def test_a_body_that_stops_is_408_and_no_call(proxy: StartProxy, engine: ScriptedEngine) -> None:
     running = await proxy(**STALLS)
     agent = await RawAgent.connected(running.port)
