@@ -7,19 +7,22 @@ to the head of its reply, and for each next part of the body), and for an agent 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from switchyard_py.capture.call import Course
 from switchyard_py.capture.ledger import OpenCall
-from switchyard_py.errors import EngineRefused, SwitchyardError
+from switchyard_py.errors import EngineRefused, Kind, SwitchyardError
 from switchyard_py.rawjson import InvalidJSON, Slice, decode
 from switchyard_py.store import State
 
+log = logging.getLogger(__name__)
+
 ANSWERED = "answered"
 AGENT_GONE = "agent_gone"
-CUT_SHORT = "shutting_down"
+CUT_SHORT = Kind.SHUTTING_DOWN.value.code
 
 # Counts an engine may report, by the name they have here, and where they are in its `usage`.
 _COUNTS = {
@@ -143,7 +146,11 @@ class Observation:
         self.overhead = max(0.0, self.seconds - self.waiting.seconds)
         self.tokens = _token_counts(self.usage)
         for listener in self.listeners:
-            listener(self)
+            try:
+                listener(self)
+            except Exception:
+                # The end of an answer is waiting, and it is worth more.
+                log.exception("call %s is not told of by a mistake in this program", request_id)
 
 
 def _token_counts(usage: Slice | None) -> dict[str, int]:

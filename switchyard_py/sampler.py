@@ -61,6 +61,6 @@ class Sampler:
         metrics.abandoned_calls.set(ledger.abandoned)
         self._refused = follow(metrics.refused_calls, ledger.counters.refused, self._refused)
         self._faulty = follow(metrics.faulty_files, self._reader.faulty_files, self._faulty)
-        if (room := ledger.room()) is not None:
+        if (room := ledger.room) is not None:
             metrics.disk_free_bytes.set(room.free_bytes)
             metrics.disk_min_free_bytes.set(room.least_bytes)

@@ -50,6 +50,18 @@ def test_the_first_end_counts_and_is_told_once() -> None:
     assert (observation.request_id, observation.outcome) == ("r1", "engine_429")
 
 
+def test_a_listener_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Observation] = []
+
+    def fail(_: Observation) -> None:
+        raise OSError("no space for counts")
+
+    observation = Observation("chat", [fail, told.append])
+    observation.end("r1", ANSWERED)
+    assert told == [observation]
+    assert "call r1 is not told of by a mistake in this program" in caplog.text
+
+
 def test_the_code_of_an_error_is_the_outcome() -> None:
     observation = Observation("chat")
     observation.refused(SwitchyardError(Kind.UPSTREAM_TIMEOUT, "late"))

@@ -37,6 +37,7 @@ __all__ = ["Counters", "Ledger", "OpenCall", "Outcome", "SessionClosed", "StoreU
 log = logging.getLogger(__name__)
 
 BEGIN_SECONDS = 10.0
+ROOM_SECONDS = 5.0
 # Each call that waits to begin holds its request in memory.
 MOST_BEGINNING = 4096
 KEEP = Retention()
@@ -67,8 +68,9 @@ class Ledger:
         self._unsynced: set[OpenCall] = set()
         self._looking: asyncio.Future[str | None] | None = None
         self._upkeep = Upkeep(self._thread, writer, retention)
-        self._room: Room | None = None
-        self._measuring = False
+        self.room: Room | None = None
+        """What is free on the disk, as of some seconds ago; None until it is known."""
+        self._thread.post(self._measure)
 
     @classmethod
     def open(
@@ -108,13 +110,6 @@ class Ledger:
     def abandoned(self) -> int:
         """Calls that dead writers left open in the directory, as far as it was looked through when this one began."""
         return self._upkeep.abandoned
-
-    def room(self) -> Room | None:
-        """What is free on the disk, as known from an earlier look; None before the first one. Never waits."""
-        if not self._measuring:
-            self._measuring = True
-            self._thread.post_when_idle(self._measure)
-        return self._room
 
     async def begin(self, intent: CallIntent) -> OpenCall:
         """Put the intent of a call on disk.
@@ -183,10 +178,10 @@ class Ledger:
 
     def _measure(self) -> None:
         try:
-            self._room = free_room(self.writer.root, self._min_free_bytes, self.writer.filesystem)
+            self.room = free_room(self.writer.root, self._min_free_bytes, self.writer.filesystem)
         except OSError as error:
             log.debug("the free space of the capture directory is not known: %s", error)
-        self._measuring = False
+        self._thread.post_after(ROOM_SECONDS, self._measure)
 
     def _sign_out(self) -> None:
         self._upkeep.end()

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import re
 import threading
 import time
@@ -221,10 +220,6 @@ class HangingFilesystem(Filesystem):
     def create(self, path: str, data: bytes) -> None:
         self.answers.wait()
         super().create(path, data)
-
-    def space(self, directory: str) -> os.statvfs_result:
-        self.answers.wait()
-        return super().space(directory)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/stats"])
