@@ -6,7 +6,6 @@ anybody else waiting, and memory is one record.
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from typing import Literal, TypeVar, cast
@@ -85,14 +84,13 @@ async def delete_session(request: Request) -> Response:
     """DELETE /v1/sessions/{id}: remove its records and refuse calls that come late."""
     endings, session_id = Endings(_reader(request)), _session_id(request)
     try:
-        await _in_store(endings.bury, session_id)
+        await _in_store(endings.delete, session_id)
     except SessionInUse as error:
         raise Refused(Kind.OPEN_CALLS, f"{_calls(error.open_calls)} still open: delete the session later") from None
     except UnknownSession:
         raise _unknown_session() from None
     except SessionDeleted:
         raise _gone() from None
-    await asyncio.to_thread(deque, endings.remove(session_id), 0)
     return answer({"session_id": session_id, "deleted": True})
 
 

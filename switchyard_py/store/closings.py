@@ -116,14 +116,20 @@ class Closings:
             os.close(descriptor)
 
     def put(self, closing: Closing) -> None:
-        """Put a mark in place of the one before, if any, so that it survives a power failure. Under the lock."""
+        """Put a mark in place of the one before, if any. Under the lock.
+
+        A seal and a tombstone survive a power failure, so that a session is never taken for less than it was.
+        """
+        durable = closing.deleted or closing.seal is not None
         temporary = os.path.join(self._directory, _NEW)
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.unlink(temporary)
         self._filesystem.create(temporary, _encoder.encode(closing) + b"\n")
-        self._filesystem.sync(temporary)
+        if durable:
+            self._filesystem.sync(temporary)
         self._filesystem.rename(temporary, self._path(closing.session_id))
-        self._filesystem.sync(self._directory)
+        if durable:
+            self._filesystem.sync(self._directory)
 
     def remove(self, session_id: str) -> None:
         """Remove a mark. Under the lock."""

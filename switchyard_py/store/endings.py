@@ -74,6 +74,12 @@ class Endings:
             self._closings.put(Closing(session_id=session_id, seal=seal))
         return seal
 
+    def delete(self, session_id: str) -> None:
+        """Put a tombstone and remove the files; raises what `bury` does."""
+        self.bury(session_id)
+        for _ in self.remove(session_id):
+            pass
+
     def bury(self, session_id: str, *, untouched_since: float | None = None, wait: bool = True) -> None:
         """Put a tombstone: from here on the session is gone, and its files can be removed.
 

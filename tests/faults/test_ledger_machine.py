@@ -282,6 +282,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(SESSIONS))
     def seal(self, name: str) -> None:
+        self.close(name)
         session = self.sessions[name]
         if not session.closed or session.deleted:
             return

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from stored_calls import account, commit, intent, names, page, put, record, uuids
+from stored_calls import FaultyFilesystem, account, commit, intent, names, page, put, record, uuids
 
 from switchyard_py.store import (
     Endings,
@@ -30,12 +30,6 @@ def endings(reader: SessionReader) -> Endings:
 def seal(endings: Endings, session_id: str = "s") -> Seal:
     endings.close(session_id)
     return endings.seal(session_id)
-
-
-def bury(endings: Endings, session_id: str = "s") -> None:
-    endings.bury(session_id)
-    for _ in endings.remove(session_id):
-        pass
 
 
 def dead(directory: Path, session_id: str = "s") -> str:
@@ -97,7 +91,7 @@ def test_a_mark_is_one_line_of_json(tmp_path: Path, writer: Writer, endings: End
     assert orjson.loads(mark(tmp_path).read_bytes()) == {"session_id": "s", "deleted": False, "seal": None}
     sealed = endings.seal("s")
     assert orjson.loads(mark(tmp_path).read_bytes())["seal"]["digest"] == sealed.digest
-    bury(endings)
+    endings.delete("s")
     assert mark(tmp_path).read_bytes() == b'{"session_id":"s","deleted":true,"seal":null}\n'
     assert sorted(os.listdir(tmp_path / "closed")) == [".lock", "s"]
 
@@ -273,7 +267,7 @@ def test_a_sealed_session_stays_sealed_when_it_cannot_be_deleted(
         endings.bury("s")
     assert writer.closing(call) is not None
     writer.commit(call, record(call))
-    bury(endings)
+    endings.delete("s")
     assert list((tmp_path / "sessions").iterdir()) == []
 
 
@@ -281,7 +275,7 @@ def test_nothing_is_left_of_a_call_that_comes_after_a_deletion(
     tmp_path: Path, writer: Writer, endings: Endings
 ) -> None:
     commit(writer)
-    bury(endings)
+    endings.delete("s")
     late = writer.begin(intent())
     closing = writer.closing(late)
     assert closing is not None
@@ -295,7 +289,7 @@ def test_files_that_cannot_be_removed_stay_for_later(
 ) -> None:
     commit(writer)
     (tmp_path / "sessions" / "s" / "directory").mkdir()
-    bury(endings)
+    endings.delete("s")
     assert "cannot be removed yet" in caplog.text
     assert endings.reader.completions("s") is None
 
@@ -304,4 +298,20 @@ def test_one_process_at_a_time_puts_marks(tmp_path: Path, writer: Writer, ending
     commit(writer)
     with endings.reader.closings.lock(), pytest.raises(BlockingIOError):
         endings.bury("s", wait=False)
-    bury(endings)
+    endings.delete("s")
+
+
+def test_a_seal_that_may_not_survive_a_power_failure_is_none(tmp_path: Path, writer: Writer) -> None:
+    commit(writer)
+    disk = FaultyFilesystem()
+    endings = Endings(SessionReader(tmp_path, None, filesystem=disk))
+    endings.close("s")
+    disk.refuse_flushes()
+    with pytest.raises(OSError, match="Input/output error"):
+        endings.seal("s")
+    with pytest.raises(OSError, match="Input/output error"):
+        endings.delete("s")
+    assert not page(endings.reader).sealed
+    disk.heal()
+    endings.seal("s")
+    assert page(endings.reader).sealed
