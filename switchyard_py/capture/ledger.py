@@ -181,7 +181,8 @@ class Ledger:
             self.room = free_room(self.writer.root, self._min_free_bytes, self.writer.filesystem)
         except OSError as error:
             log.debug("the free space of the capture directory is not known: %s", error)
-        self._thread.post_after(ROOM_SECONDS, self._measure)
+        if not self._upkeep.ended:
+            self._thread.post_after(ROOM_SECONDS, self._measure)
 
     def _sign_out(self) -> None:
         self._upkeep.end()

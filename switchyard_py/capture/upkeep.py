@@ -15,7 +15,7 @@ class Upkeep:
         self._thread = thread
         self._retention = retention
         self._endings = Endings(SessionReader(writer.root, writer, filesystem=writer.filesystem))
-        self._ended = False
+        self.ended = False
         self._leftovers = writer.leftovers()
         if self._leftovers is not None:
             thread.post_when_idle(self._step, self._leftovers.clear)
@@ -28,13 +28,13 @@ class Upkeep:
 
     def end(self) -> None:
         """Do no more. In the thread."""
-        self._ended = True
+        self.ended = True
 
     def _sweep(self) -> None:
-        if not self._ended:
+        if not self.ended:
             self._step(Sweep(self._endings, self._retention).go_on)
             self._thread.post_after(self._retention.interval, self._sweep)
 
     def _step(self, go_on: Callable[[], bool]) -> None:
-        if not self._ended and go_on():
+        if not self.ended and go_on():
             self._thread.post_when_idle(self._step, go_on)
