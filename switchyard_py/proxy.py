@@ -35,7 +35,7 @@ from switchyard_py.replays import Replays
 from switchyard_py.routing.credentials import hide_credentials_in_error
 from switchyard_py.routing.table import Destination, RouteTable
 from switchyard_py.sessions import Identity, header_values, identify
-from switchyard_py.upstream import Reply, SSEReader, UpstreamError
+from switchyard_py.upstream import Reply, SSEReader, UpstreamError, header_bytes
 from switchyard_py.worker import WorkThread
 
 log = logging.getLogger(__name__)
@@ -256,7 +256,7 @@ class Proxy:
                     body = await reply.read(MAX_REPLY_BYTES)
                 content_type = reply.headers.get("content-type", "application/json")
                 body = hide_credentials_in_error(body, passage.target)
-                await agent.answer(200, ((b"content-type", content_type.encode("latin-1")),), body)
+                await agent.answer(200, ((b"content-type", header_bytes(content_type)),), body)
                 return
             await agent.start(200, EVENT_STREAM)
             chunks, reader, done = reply.chunks(), SSEReader(), False
@@ -323,7 +323,7 @@ class Proxy:
         if agent.begun:
             await agent.finish(chat.error_event(error))
         else:
-            headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in error.headers.items()]
+            headers = [(name.encode(), header_bytes(value)) for name, value in error.headers.items()]
             await agent.answer(error.status, [*JSON, *headers], chat.error_body(error))
 
 

@@ -42,7 +42,7 @@ def engine_refused(status: int, headers: Mapping[str, str], body: bytes, target:
     if status in (401, 403):
         text = f"Target {target.id} refused the proxy's own key (HTTP {status}): check `api_key` of the target."
         return SwitchyardError(Kind.UPSTREAM_AUTH, text)
-    if status < 400:
+    if not 400 <= status <= 599:
         text = f"Target {target.id} answered HTTP {status}, which is no answer; redirects are not followed."
         return SwitchyardError(Kind.UPSTREAM_ERROR, text)
     body = hide_credentials(body, target)

@@ -42,9 +42,7 @@ def error_body(error: SwitchyardError) -> bytes:
 
 def error_event(error: SwitchyardError) -> bytes:
     """The error as the last event of a stream that had begun."""
-    # An engine may have written its error over several lines, which only separate tokens there.
-    line = error_body(error).replace(b"\r", b" ").replace(b"\n", b" ")
-    return b"data: " + line + b"\n\n"
+    return _event(error_body(error))
 
 
 class ChatStream:
@@ -55,15 +53,17 @@ class ChatStream:
 
     def live(self, chunk: Chunk) -> bytes:
         """The events to send now, b"" for none."""
-        return b"".join(map(_event, self._hold.feed(chunk)))
+        return b"".join(_event(passed.encode()) for passed in self._hold.feed(chunk))
 
     def tail(self) -> bytes:
         """Everything that was kept back, and the end of the stream."""
-        return b"".join(map(_event, self._hold.tail())) + _DONE
+        return b"".join(_event(kept.encode()) for kept in self._hold.tail()) + _DONE
 
 
-def _event(chunk: Chunk) -> bytes:
-    return b"data: " + chunk.encode() + b"\n\n"
+def _event(text: bytes) -> bytes:
+    """The event that has a JSON text for its data."""
+    # An engine may have written it over several lines; between the tokens of JSON their ends mean nothing.
+    return b"data: " + text.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
 
 
 def asked_model(fields: Mapping[str, Slice]) -> str | None:

@@ -1,6 +1,6 @@
 """The HTTP client seam towards engines, and the reader of their event streams."""
 
-from switchyard_py.upstream.client import AiohttpUpstream, Reply, Upstream, UpstreamRequest
+from switchyard_py.upstream.client import AiohttpUpstream, Reply, Upstream, UpstreamRequest, header_bytes
 from switchyard_py.upstream.errors import (
     BodyTooLarge,
     BrokenReply,
@@ -28,4 +28,5 @@ __all__ = [
     "UpstreamError",
     "UpstreamRequest",
     "UpstreamTimeout",
+    "header_bytes",
 ]

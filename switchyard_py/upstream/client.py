@@ -72,7 +72,7 @@ class Reply(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Case-insensitive; the first value of a repeated header."""
+        """Case-insensitive; the first value of a repeated header. `header_bytes` gives the bytes of a value."""
 
     @property
     def reused(self) -> bool:
@@ -292,6 +292,12 @@ class _AiohttpReply:
     def _stop_watch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+
+def header_bytes(value: str) -> bytes:
+    """A header value of a reply as it was received."""
+    # As aiohttp decodes them.
+    return value.encode("utf-8", "surrogateescape")
 
 
 def _url(request: UpstreamRequest) -> URL:

@@ -105,3 +105,7 @@ def test_a_stream_is_written_live_and_its_tail_in_one_piece() -> None:
         + b'data: {"choices":[],"usage":{}}\n\n'
         + b"data: [DONE]\n\n"
     )
+
+
+def test_a_chunk_the_engine_wrote_over_several_lines_is_one_line() -> None:
+    assert chat.ChatStream().live(chunk(b'{"a":[1,\n2,\r\n{"b":\r3}]}')) == written(b'{"a":[1, 2,  {"b": 3}]}')

@@ -229,6 +229,16 @@ def test_an_event_that_is_no_chunk_is_a_fault(data: bytes) -> None:
         StreamHarvest(Wants()).feed(data)
 
 
+@pytest.mark.parametrize("after", [b'{"choices":[{"index":0,"delta":{"content":"x"}}]}', b'{"error":{}}', b"nonsense"])
+def test_what_follows_done_is_none_of_the_reply(after: bytes) -> None:
+    harvest = StreamHarvest(Wants())
+    for chunk in chunks_of(with_usage(recording("trained_hello_stream").body)):
+        harvest.feed(json.dumps(chunk).encode())
+    harvest.feed(DONE)
+    assert harvest.feed(after) == []
+    assert invalid_reasons(harvest.end()) == []
+
+
 def test_a_stream_that_says_nothing_but_done_may_be_spaced() -> None:
     harvest = StreamHarvest(Wants())
     harvest.feed(b'{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}')

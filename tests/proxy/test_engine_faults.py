@@ -83,7 +83,7 @@ async def test_a_refusal_in_another_shape_is_given_ours(
     assert response.headers["x-switchyard-error-source"] == "provider"
 
 
-@pytest.mark.parametrize("status", [204, 302, 307])
+@pytest.mark.parametrize("status", [204, 302, 307, 600, 999])
 async def test_another_status_is_no_answer_and_redirects_are_not_followed(
     proxy: StartProxy, engine: ScriptedEngine, status: int
 ) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from event_stream import DONE, deltas, events, joined
 from running_proxy import HELLO, RunningProxy, StartProxy
-from scripted_engine import ScriptedEngine, Turn, chat
+from scripted_engine import Exchange, ScriptedEngine, Turn, chat
 
 TURNS = {
     "text": Turn(text="hello you"),
@@ -157,6 +157,21 @@ async def test_more_than_one_choice_is_answered_whole_and_recorded_as_invalid(
 
 def _of_choice(chunks: list[Any], index: int) -> list[Any]:
     return [choice for chunk in chunks if chunk != DONE for choice in chunk["choices"] if choice["index"] == index]
+
+
+@pytest.mark.parametrize("content_type", ["text/plain; charset=\xff", "application/json; x=\u65e5", "\xe9"])
+async def test_a_content_type_of_any_bytes_is_passed_on(
+    proxy: StartProxy, engine: ScriptedEngine, content_type: str
+) -> None:
+    async def script(exchange: Exchange) -> None:
+        await exchange.headers(200, {"content-type": given.decode("latin-1"), "content-length": "2"})
+        await exchange.send(b"{}")
+
+    given = content_type.encode("utf-8" if "\u65e5" in content_type else "latin-1")
+    running = await proxy()
+    engine.reply(script)
+    response = await running.chat({})
+    assert (response.status_code, dict(response.headers.raw)[b"content-type"]) == (200, given)
 
 
 async def test_every_change_to_a_request_is_named(proxy: StartProxy, engine: ScriptedEngine) -> None:

@@ -136,10 +136,13 @@ class StreamHarvest:
         """Take one event's data; give the chunks the agent may see now.
 
         From the first finish chunk on they are kept until `[DONE]`, because the usage chunk may bring a fingerprint.
+        What follows `[DONE]` is none of the reply.
 
         Raises:
             EngineFault: an error event, or data that is not a chunk.
         """
+        if self.done:
+            return []
         if data.strip() == DONE:
             self.done = True
             chunks, self._ending = self._ending or [], None
