@@ -10,7 +10,10 @@ from switchyard_py.rawjson import Slice
 
 @dataclass(slots=True)
 class Asked:
-    """A request as it reached the engine, in chat-completions form, as far as a record keeps it."""
+    """A request as it reached the engine, in chat-completions form, as far as a record keeps it.
+
+    `flaws` are the reasons why no reply to it can be trained on.
+    """
 
     messages: Slice | None = None
     tools: Slice | None = None
@@ -19,6 +22,7 @@ class Asked:
     changed: tuple[str, ...] = ()
     constrained: bool = False
     token_limit: int | None = None
+    flaws: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 Facts (vLLM 0.32, read off a running server): `prompt_token_ids` stands at the top level of a buffered reply and of
 each choice's role chunk; `token_ids` and `logprobs.content` stand in the choice; one chunk may hold several tokens.
+In a text completion `prompt_token_ids` stand in the choice, and log-probs in `logprobs.token_logprobs`.
 Tokens without visible text get a chunk with an empty delta only because ids or log-probs were asked for. With
 `include_usage` the `system_fingerprint` stands on the usage chunk, without it on every finish chunk.
 """
@@ -13,7 +14,7 @@ import msgspec
 
 from switchyard_py.capture.call import Choice, Generation
 from switchyard_py.engines.vllm.message import MessageBuilder, drop_reasoning, hide_reasoning, is_null, kept_message
-from switchyard_py.engines.vllm.prepare import Wants
+from switchyard_py.engines.vllm.prepare import Endpoint, Wants
 from switchyard_py.engines.vllm.proof import TOKEN_IDS
 from switchyard_py.rawjson import (
     NULL,
@@ -45,6 +46,7 @@ class _LogProb(msgspec.Struct):
 
 class _LogProbs(msgspec.Struct):
     content: list[_LogProb] | None = None
+    token_logprobs: list[float | None] | None = None
 
 
 _LOG_PROBS = msgspec.json.Decoder(_LogProbs)
@@ -78,7 +80,8 @@ class Chunk:
         """The JSON text of the chunk."""
         if self.parts:
             for part in self.parts:
-                part.fields["delta"] = join_object(part.delta)
+                if "delta" in part.fields:
+                    part.fields["delta"] = join_object(part.delta)
             self.fields["choices"] = join_array(join_object(part.fields) for part in self.parts)
         return join_object(self.fields)
 
@@ -87,8 +90,8 @@ class Chunk:
         return any(part.finished for part in self.parts)
 
 
-def harvest_reply(body: bytes, wants: Wants) -> tuple[bytes, Generation]:
-    """Split a buffered reply into what the agent gets and what the engine generated.
+def harvest_reply(body: bytes, wants: Wants, endpoint: Endpoint = Endpoint.CHAT) -> tuple[bytes, Generation]:
+    """Split a buffered reply of an endpoint into what the agent gets and what the engine generated.
 
     Raises:
         EngineFault: the body is not a JSON object with at least one choice, all of them with a finish reason.
@@ -96,10 +99,15 @@ def harvest_reply(body: bytes, wants: Wants) -> tuple[bytes, Generation]:
     try:
         fields = split_object(check_utf8(body))
         choices = _choices(fields)
-        generation = Generation(prompt_ids=fields.get("prompt_token_ids"))
+        generation = Generation()
         _take_envelope(generation, fields)
+        _take_prompt(generation, fields, wants)
         for choice in choices:
-            message = {} if is_null(choice.get("message")) else split_object(choice["message"])
+            if endpoint is Endpoint.TEXT:
+                message = _text_message(choice)
+                _take_prompt(generation, choice, wants)
+            else:
+                message = _inner(choice, "message")
             taken = Choice(message=kept_message(message), flaws=[] if message else ["no_message"])
             _take_tokens(taken, choice, wants)
             generation.choices.append(taken)
@@ -109,7 +117,6 @@ def harvest_reply(body: bytes, wants: Wants) -> tuple[bytes, Generation]:
     except InvalidJSON as error:
         raise EngineFault(f"the engine's reply cannot be read: {error}") from None
     _check_finished(generation, "reply")
-    _hide(fields, "prompt_token_ids", wanted=wants.prompt_ids)
     fields["choices"] = join_array(join_object(choice, body) for choice in choices)
     return join_object(fields, body), generation
 
@@ -117,8 +124,9 @@ def harvest_reply(body: bytes, wants: Wants) -> tuple[bytes, Generation]:
 class StreamHarvest:
     """The same for a stream: feed it the data of each event, then tell it that the stream ended."""
 
-    def __init__(self, wants: Wants, *, drops_whitespace: bool = True) -> None:
+    def __init__(self, wants: Wants, endpoint: Endpoint = Endpoint.CHAT, *, drops_whitespace: bool = True) -> None:
         self.done = False
+        self._text = endpoint is Endpoint.TEXT
         self._drops_whitespace = drops_whitespace
         self._wants = wants
         self._generation = Generation()
@@ -173,16 +181,14 @@ class StreamHarvest:
 
     def _take(self, fields: dict[str, Slice], choices: list[dict[str, Slice]]) -> Chunk | None:
         _take_envelope(self._generation, fields)
-        if not is_null(fields.get("prompt_token_ids")):
-            self._generation.prompt_ids = fields["prompt_token_ids"]
-        _hide(fields, "prompt_token_ids", wanted=self._wants.prompt_ids)
+        _take_prompt(self._generation, fields, self._wants)
         if not choices:
             return self._take_usage(fields)
         if not self._wants.usage:
             # With continuous_usage_stats, which vLLM ignores without include_usage, every chunk has one.
             fields.pop("usage", None)
         parts = [self._take_part(choice) for choice in choices]
-        asked_for = self._wants.token_ids or self._wants.log_probs
+        asked_for = self._text or self._wants.token_ids or self._wants.log_probs
         shown = [part for part in parts if part.delta or part.finished or asked_for]
         return Chunk(fields, shown) if shown else None
 
@@ -199,7 +205,11 @@ class StreamHarvest:
         index = decode(fields.get("index", b"0"))
         if not isinstance(index, int) or not 0 <= index <= len(self._messages) + 1024:
             raise InvalidJSON("a choice has no usable index")
-        delta = {} if is_null(fields.get("delta")) else split_object(fields["delta"])
+        if self._text:
+            delta = _text_message(fields)
+            _take_prompt(self._generation, fields, self._wants)
+        else:
+            delta = _inner(fields, "delta")
         if index not in self._messages:
             self._messages[index] = MessageBuilder(drops_whitespace=self._drops_whitespace)
         content = self._messages[index].take(delta)
@@ -241,6 +251,22 @@ def _take_envelope(generation: Generation, fields: dict[str, Slice]) -> None:
             setattr(generation, key, fields[key])
 
 
+def _inner(choice: dict[str, Slice], key: str) -> dict[str, Slice]:
+    return {} if is_null(choice.get(key)) else split_object(choice[key])
+
+
+def _text_message(choice: dict[str, Slice]) -> dict[str, Slice]:
+    """The text of a text completion as a message."""
+    return {} if is_null(choice.get("text")) else {"content": choice["text"]}
+
+
+def _take_prompt(generation: Generation, fields: dict[str, Slice], wants: Wants) -> None:
+    """Keep the first prompt's ids found in a reply, chunk or choice and hide them where they were not asked for."""
+    if generation.prompt_ids is None and not is_null(fields.get("prompt_token_ids")):
+        generation.prompt_ids = fields["prompt_token_ids"]
+    _hide(fields, "prompt_token_ids", wanted=wants.prompt_ids)
+
+
 def _take_tokens(choice: Choice, fields: dict[str, Slice], wants: Wants) -> None:
     """Add the ids, log-probs and reasons found in one choice (or one chunk of it) and hide what was not asked for."""
     ids, log_probs = fields.get("token_ids", NULL), fields.get("logprobs", NULL)
@@ -274,20 +300,23 @@ def _take_tokens(choice: Choice, fields: dict[str, Slice], wants: Wants) -> None
 
 
 def _log_probs(value: Slice) -> list[float | None] | None:
-    """`logprobs.content[].logprob`; None for an entry that is not a finite number, None for anything but a list."""
+    """The numbers of `logprobs`; None for an entry that is not a finite number, None for anything but a list."""
     try:
-        content = _LOG_PROBS.decode(value).content
+        strict = _LOG_PROBS.decode(value)
     except msgspec.DecodeError:
         loose = decode(value)
-        entries = loose.get("content") if isinstance(loose, dict) else None
-        return [_number(entry) for entry in entries] if isinstance(entries, list) else None
-    return None if content is None else [entry.logprob for entry in content]
+        found = loose if isinstance(loose, dict) else {}
+        if isinstance(entries := found.get("content"), list):
+            return [_number(entry.get("logprob") if isinstance(entry, dict) else None) for entry in entries]
+        plain = found.get("token_logprobs")
+        return [_number(entry) for entry in plain] if isinstance(plain, list) else None
+    return strict.token_logprobs if strict.content is None else [entry.logprob for entry in strict.content]
 
 
-def _number(entry: object) -> float | None:
-    number = entry.get("logprob") if isinstance(entry, dict) else None
-    usable = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-    return number if usable else None
+def _number(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    return None
 
 
 def _hide(fields: dict[str, Slice], key: str, *, wanted: bool) -> None:

@@ -7,6 +7,7 @@ reply.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 from switchyard_py.capture.call import Asked
@@ -46,6 +47,13 @@ _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 _NO = frozenset({"0", "false", "f", "no", "n", "off"})
 
 
+class Endpoint(Enum):
+    """Where vLLM generates, relative to the target's base URL, and so the form of its request and reply."""
+
+    CHAT = "/chat/completions"
+    TEXT = "/completions"
+
+
 class TargetSettings(Protocol):
     """The part of a target that shapes the request."""
 
@@ -74,6 +82,7 @@ class Wants:
 class Prepared:
     """A request ready for the engine."""
 
+    endpoint: Endpoint
     body: bytes
     streamed: bool
     wants: Wants
@@ -92,9 +101,15 @@ def generative(fields: Mapping[str, Slice]) -> dict[str, Slice]:
 
 
 def prepare(
-    fields: Mapping[str, Slice], source: bytes, model: str, target: TargetSettings, *, captured: bool
+    fields: Mapping[str, Slice],
+    source: bytes,
+    model: str,
+    target: TargetSettings,
+    *,
+    captured: bool,
+    endpoint: Endpoint = Endpoint.CHAT,
 ) -> Prepared:
-    """Build the engine's request from the agent's chat-completions `fields`, which were cut from `source`.
+    """Build the engine's request from the `fields` of its own endpoint, which were cut from `source`.
 
     `model` is the served model name. With `captured`, ids and log-probs are asked for whatever the agent asked.
     """
@@ -105,8 +120,8 @@ def prepare(
         request.drop(key)
     _drop_echoed_arrays(request)
     streamed = wants_stream(fields)
-    wants = _wants(fields)
-    derived = _capture_parameters(fields, wants, streamed) if captured else {}
+    wants = _wants(fields, endpoint)
+    derived = _capture_parameters(fields, wants, streamed, endpoint) if captured else {}
     for key, value in derived.items():
         request.put(key, value)
     for key, given in target.extra_body.items():
@@ -121,7 +136,10 @@ def prepare(
         request.drop(key)
     if target.max_tokens_cap is not None:
         _cap_tokens(request, target.max_tokens_cap)
-    return Prepared(join_object(request.fields, source), streamed, wants, _asked(request))
+    asked = _asked(request)
+    if endpoint is Endpoint.TEXT:
+        _ask_text(asked, request.fields)
+    return Prepared(endpoint, join_object(request.fields, source), streamed, wants, asked)
 
 
 class _Request:
@@ -147,11 +165,14 @@ class _Request:
             self.changed.pop(key, None)
 
 
-def _capture_parameters(fields: Mapping[str, Slice], wants: Wants, streamed: bool) -> dict[str, Slice]:
-    top = fields.get("top_logprobs", NULL)
+def _capture_parameters(
+    fields: Mapping[str, Slice], wants: Wants, streamed: bool, endpoint: Endpoint
+) -> dict[str, Slice]:
+    count = "logprobs" if endpoint is Endpoint.TEXT else "top_logprobs"
+    top = fields.get(count, NULL)
     parameters: dict[str, Slice] = {
         "logprobs": TRUE,
-        "top_logprobs": b"0" if bytes(top) == NULL else top,
+        count: b"0" if bytes(top) == NULL else top,
         "return_token_ids": TRUE,
     }
     if not wants.reasoning:
@@ -163,13 +184,16 @@ def _capture_parameters(fields: Mapping[str, Slice], wants: Wants, streamed: boo
     return parameters
 
 
-def _wants(fields: Mapping[str, Slice]) -> Wants:
+def _wants(fields: Mapping[str, Slice], endpoint: Endpoint) -> Wants:
     options = decode(fields.get("stream_options"))
-    reasoning = not _says(fields.get("include_reasoning"), _NO)
+    text = endpoint is Endpoint.TEXT
+    reasoning = text or not _says(fields.get("include_reasoning"), _NO)
     ids = _says(fields.get("return_token_ids"), _YES)
+    # For a text completion it is a number, and even 0 asks for log-probs.
+    log_probs = bytes(fields.get("logprobs", NULL)) != NULL if text else _says(fields.get("logprobs"), _YES)
     return Wants(
         # vLLM 0.32 withholds ids and log-probs together with the reasoning they would give away, not the prompt's ids.
-        log_probs=reasoning and _says(fields.get("logprobs"), _YES),
+        log_probs=reasoning and log_probs,
         prompt_ids=ids,
         token_ids=reasoning and ids,
         usage=isinstance(options, dict) and _says(encode(options.get("include_usage")), _YES),
@@ -241,6 +265,18 @@ def _asked(request: _Request) -> Asked:
         constrained=_constrained(fields),
         token_limit=limit if isinstance(limit, int) else None,
     )
+
+
+def _ask_text(asked: Asked, fields: Mapping[str, Slice]) -> None:
+    """Put a text completion into chat form: its prompt is one user message, empty where the prompt came as ids."""
+    prompt = decode(fields.get("prompt"))
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        (prompt,) = prompt
+    asked.messages = encode([{"role": "user", "content": prompt if isinstance(prompt, str) else ""}])
+    if isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(item, int) for item in prompt):
+        asked.flaws += ("several_prompts",)
+    if _says(fields.get("echo"), _YES):
+        asked.flaws += ("echo",)
 
 
 def _constrained(fields: Mapping[str, Slice]) -> bool:
