@@ -120,8 +120,10 @@ def prepare(
         request.drop(key)
     _drop_echoed_arrays(request)
     streamed = wants_stream(fields)
-    wants = _wants(fields, endpoint)
-    derived = _capture_parameters(fields, wants, streamed, endpoint) if captured else {}
+    # Asked for ids, vLLM 0.32 forgets to echo the prompt; such a reply cannot be trained on anyway.
+    echoes = endpoint is Endpoint.TEXT and _says(fields.get("echo"), _YES)
+    wants = _wants(fields, endpoint, echoes)
+    derived = _capture_parameters(fields, wants, streamed, endpoint) if captured and not echoes else {}
     for key, value in derived.items():
         request.put(key, value)
     for key, given in target.extra_body.items():
@@ -139,6 +141,8 @@ def prepare(
     asked = _asked(request)
     if endpoint is Endpoint.TEXT:
         _ask_text(asked, request.fields)
+    if echoes:
+        asked.flaws += ("echo",)
     return Prepared(endpoint, join_object(request.fields, source), streamed, wants, asked)
 
 
@@ -184,7 +188,7 @@ def _capture_parameters(
     return parameters
 
 
-def _wants(fields: Mapping[str, Slice], endpoint: Endpoint) -> Wants:
+def _wants(fields: Mapping[str, Slice], endpoint: Endpoint, echoes: bool) -> Wants:
     options = decode(fields.get("stream_options"))
     text = endpoint is Endpoint.TEXT
     reasoning = text or not _says(fields.get("include_reasoning"), _NO)
@@ -194,7 +198,8 @@ def _wants(fields: Mapping[str, Slice], endpoint: Endpoint) -> Wants:
     return Wants(
         # vLLM 0.32 withholds ids and log-probs together with the reasoning they would give away, not the prompt's ids.
         log_probs=reasoning and log_probs,
-        prompt_ids=ids,
+        # A stream that echoes has the prompt's ids unasked.
+        prompt_ids=ids or echoes,
         token_ids=reasoning and ids,
         usage=isinstance(options, dict) and _says(encode(options.get("include_usage")), _YES),
         reasoning=reasoning,
@@ -275,8 +280,6 @@ def _ask_text(asked: Asked, fields: Mapping[str, Slice]) -> None:
     asked.messages = encode([{"role": "user", "content": prompt if isinstance(prompt, str) else ""}])
     if isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(item, int) for item in prompt):
         asked.flaws += ("several_prompts",)
-    if _says(fields.get("echo"), _YES):
-        asked.flaws += ("echo",)
 
 
 def _constrained(fields: Mapping[str, Slice]) -> bool:
