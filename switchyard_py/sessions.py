@@ -31,9 +31,11 @@ NATIVE_HEADERS = (
 )
 SUBAGENT_HEADERS = (
     "x-claude-code-agent-id",
+    "x-claude-code-parent-agent-id",
     "thread-id",
     "x-codex-parent-thread-id",
     "x-codex-window-id",
+    "x-openai-subagent",
 )
 GROUPING_FIELD = "prompt_cache_key"
 

@@ -25,9 +25,9 @@ V1 = (
     "finish_reason", "is_valid",
 )  # fmt: skip
 CALL = (
-    "dialect", "route", "target", "streamed", "agent", "started_at", "first_token_at", "finished_at", "invalid_reasons",
-    "truncated", "constrained", "stop_reason", "retry_of", "changed", "lossy", "tool_choice", "sampling", "usage",
-    "choices", "engine", "client",
+    "dialect", "route", "target", "streamed", "agent", "kind", "started_at", "first_token_at", "finished_at",
+    "invalid_reasons", "truncated", "constrained", "stop_reason", "retry_of", "changed", "lossy", "tool_choice",
+    "sampling", "usage", "choices", "engine", "client",
 )  # fmt: skip
 
 

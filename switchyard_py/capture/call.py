@@ -70,6 +70,7 @@ class Course:
     first_token_at: float | None = None
     finished_at: float | None = None
     agent: dict[str, str] = field(default_factory=dict)
+    kind: str = "main"
     client_request_id: str | None = None
     user_agent: str | None = None
     changed_in_reply: tuple[str, ...] = ()

@@ -139,6 +139,7 @@ def _call(
         "target": course.target,
         "streamed": course.streamed,
         "agent": _text(course.agent),
+        "kind": course.kind,
         "started_at": timestamp(course.started_at),
         "first_token_at": course.first_token_at and timestamp(course.first_token_at),
         "finished_at": course.finished_at and timestamp(course.finished_at),
