@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -130,6 +130,17 @@ class SessionReader:
             calls = [call for call in calls if call.key > start]
         records = view.records(calls, _ALL if include == "all" else DELIVERED)
         return CompletionsPage(itertools.islice(records, limit), view)
+
+    def other_records(self, session_id: str, known: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """The committed and undelivered records of a session with their uuids, but those of `known` uuids."""
+        view = self._view(session_id)
+        if view is None:
+            return
+        for call in view.calls:
+            if call.state >= State.UNDELIVERED and call.uuid not in known:
+                record = view.record(call)
+                if record is not None:
+                    yield call.uuid, record
 
     def record(self, session_id: str, uuid: str) -> bytes | None:
         """The bytes of one record, delivered or not, or the placeholder of a lost call; None when there is none."""

@@ -1,0 +1,109 @@
+"""The arguments of tool calls as the engine generated them, so that a history sent back is the history it had.
+
+Agents of the translated dialects hold arguments as values; written anew, `{"a": 1}` becomes `{"a":1}` and the next
+prompt no longer begins with the tokens that were sampled. What this process has generated is in memory; the rest, of
+other processes or from before a restart, is read from the session's records when it is missed.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from switchyard_py.capture.call import Generation
+from switchyard_py.rawjson import decode
+from switchyard_py.store import SessionReader
+
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class GeneratedArguments:
+    """Argument strings by session and tool-call id; the oldest are forgotten beyond `max_bytes`. Thread-safe."""
+
+    def __init__(self, reader: SessionReader | None, max_bytes: int = MAX_BYTES) -> None:
+        self._reader = reader
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._strings: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._read: dict[str, set[str]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, session_id: str, uuid: str, generation: Generation) -> None:
+        """Remember what one call has generated."""
+        calls = [call for choice in generation.choices for call in _calls(decode(choice.message.get("tool_calls")))]
+        with self._lock:
+            self._keep(session_id, uuid, calls)
+
+    def of(self, session_id: str) -> "SessionArguments":
+        """The arguments of one session, for the translation of one request."""
+        return SessionArguments(self, session_id)
+
+    def get(self, session_id: str, tool_call_id: str) -> str | None:
+        """The string generated for a tool call, None where it is not in memory."""
+        with self._lock:
+            return self._strings.get((session_id, tool_call_id))
+
+    def load(self, session_id: str) -> None:
+        """Read the records of the session that have not been read yet. Blocks."""
+        if self._reader is None:
+            return
+        with self._lock:
+            known = set(self._read.get(session_id, ()))
+        for uuid, record in self._reader.other_records(session_id, known):
+            message = orjson.loads(record)["messages"][-1:]
+            calls = [call for each in message for call in _calls(each.get("tool_calls"))]
+            with self._lock:
+                self._keep(session_id, uuid, calls)
+
+    def _keep(self, session_id: str, uuid: str, calls: list[tuple[str, str]]) -> None:
+        self._read.setdefault(session_id, set()).add(uuid)
+        for tool_call_id, arguments in calls:
+            self._forget((session_id, tool_call_id))
+            self._strings[session_id, tool_call_id] = arguments
+            self._bytes += _cost(session_id, tool_call_id, arguments)
+        while self._bytes > self._max_bytes:
+            oldest = next(iter(self._strings))
+            self._forget(oldest)
+            # To be found again when it is missed.
+            self._read.pop(oldest[0], None)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        arguments = self._strings.pop(key, None)
+        if arguments is not None:
+            self._bytes -= _cost(*key, arguments)
+
+
+class SessionArguments:
+    """Looks up the generated arguments of one session; `missed` tells whether a look was in vain."""
+
+    def __init__(self, generated: GeneratedArguments, session_id: str) -> None:
+        self.missed = False
+        self._generated = generated
+        self._session_id = session_id
+
+    def get(self, tool_call_id: str) -> str | None:
+        """The string the engine generated for the tool call, None where it is not known."""
+        arguments = self._generated.get(self._session_id, tool_call_id)
+        self.missed |= arguments is None
+        return arguments
+
+    def load(self) -> None:
+        """Read what the session's records tell; look again afterwards. Blocks."""
+        self.missed = False
+        self._generated.load(self._session_id)
+
+
+def _calls(tool_calls: Any) -> Iterator[tuple[str, str]]:
+    """Id and arguments of each tool call of an assistant message."""
+    for call in tool_calls if isinstance(tool_calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(arguments, str) and isinstance(call.get("id"), str):
+            yield call["id"], arguments
+
+
+def _cost(session_id: str, tool_call_id: str, arguments: str) -> int:
+    # Rough: Python keeps a character in one to four bytes, and an entry in some hundred.
+    return len(session_id) + len(tool_call_id) + len(arguments) + 200

@@ -1,0 +1,70 @@
+"""Generated arguments are found by session and tool-call id: in memory, or in the records other processes wrote."""
+
+from pathlib import Path
+
+from running_proxy import StartProxy
+from scripted_engine import ScriptedEngine, Turn, chat
+
+from switchyard_py.capture.call import Choice, Generation
+from switchyard_py.rawjson import encode
+from switchyard_py.store import SessionReader
+from switchyard_py.tool_arguments import GeneratedArguments
+
+
+def generation(**arguments: str) -> Generation:
+    calls = [{"id": name, "function": {"name": "f", "arguments": text}} for name, text in arguments.items()]
+    return Generation(choices=[Choice(message={"tool_calls": encode(calls)})])
+
+
+def test_what_was_generated_is_found_in_its_own_session_only() -> None:
+    generated = GeneratedArguments(None)
+    generated.keep("s", "u1", generation(a='{"x": 1}'))
+    generated.keep("s", "u2", generation(b="{}"))
+    own, other = generated.of("s"), generated.of("t")
+    assert (own.get("a"), own.get("b"), own.missed) == ('{"x": 1}', "{}", False)
+    assert (other.get("a"), other.missed) == (None, True)
+
+
+def test_messages_without_calls_or_of_another_shape_are_no_trouble() -> None:
+    generated = GeneratedArguments(None)
+    for calls in (b"null", b"[]", b'[1,{"id":1},{"id":"a"},{"id":"a","function":{"arguments":{}}}]', b'{"id":"a"}'):
+        generated.keep("s", "u", Generation(choices=[Choice(message={"tool_calls": calls})]))
+    generated.keep("s", "u", Generation())
+    assert generated.of("s").get("a") is None
+
+
+def test_memory_is_bounded_and_the_latest_stay() -> None:
+    generated = GeneratedArguments(None, max_bytes=10_000)
+    for number in range(1000):
+        generated.keep("s", f"u{number}", generation(**{f"id{number}": "x" * 100}))
+    session = generated.of("s")
+    assert session.get("id999") == "x" * 100
+    assert session.get("id0") is None
+    assert sum(session.get(f"id{number}") is not None for number in range(1000)) < 50
+
+
+async def test_records_tell_what_another_process_has_generated(
+    proxy: StartProxy, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    turn = Turn(tool_calls=[("weather", '{"city":  "Paris"}')])
+    engine.reply(chat(turn))
+    await (await proxy()).chat({}, "s")
+    generated = GeneratedArguments(SessionReader(tmp_path / "rl_data", None), max_bytes=2_000)
+    session, tool_call = generated.of("s"), turn.calls[0]["id"]
+    assert session.get(tool_call) is None
+    assert session.missed
+    session.load()
+    assert session.get(tool_call) == '{"city":  "Paris"}'
+    assert not session.missed
+    # What was forgotten meanwhile is read again.
+    for number in range(100):
+        generated.keep("s", f"u{number}", generation(**{f"id{number}": "x" * 100}))
+    assert session.get(tool_call) is None
+    session.load()
+    assert session.get(tool_call) == '{"city":  "Paris"}'
+
+
+def test_an_unknown_session_has_none(tmp_path: Path) -> None:
+    session = GeneratedArguments(SessionReader(tmp_path, None)).of("s")
+    session.load()
+    assert session.get("a") is None
