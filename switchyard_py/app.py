@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import ServeSettings
-from switchyard_py.dialects import chat
+from switchyard_py.dialects import DIALECTS
+from switchyard_py.dialects.dialect import Dialect
 from switchyard_py.endpoints import health, metrics, models, sessions
 from switchyard_py.endpoints.answers import refuse
 from switchyard_py.endpoints.gates import CallerGate, ReaderGate
@@ -47,7 +48,7 @@ def build_app(
 
     session = "/v1/sessions/{session_id}"
     routes = [
-        Route(chat.PATH, _ModelCalls(), methods=["POST"]),
+        *(Route(dialect.path, _ModelCalls(dialect), methods=["POST"]) for dialect in DIALECTS),
         Route(MODEL_LIST, models.list_models),
         Route(f"{MODEL_LIST}/{{model:path}}", models.show_model),
         Route("/v1/sessions", sessions.list_sessions),
@@ -93,7 +94,10 @@ def _gated(routes: list[Route]) -> list[Route]:
 
 
 class _ModelCalls:
-    """Hands a model call to the proxy of this process, which asks for the caller's key itself."""
+    """Hands a model call in one dialect to the proxy of this process, which asks for the caller's key itself."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await scope["state"]["services"].proxy(scope, receive, send)
+        await scope["state"]["services"].proxy.serve(self._dialect, scope, receive, send)

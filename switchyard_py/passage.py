@@ -14,10 +14,9 @@ from switchyard_py.capture.ledger import OpenCall
 from switchyard_py.capture.record import build_record, timestamp
 from switchyard_py.capture.retries import MissedCall, RequestKey
 from switchyard_py.config import Target
-from switchyard_py.dialects import chat
+from switchyard_py.dialects.dialect import Dialect, Inquiry
 from switchyard_py.engines import vllm
-from switchyard_py.engines.vllm import Prepared
-from switchyard_py.rawjson import Slice
+from switchyard_py.engines.vllm import Endpoint, Prepared
 from switchyard_py.routing.credentials import target_headers
 from switchyard_py.routing.table import Destination
 from switchyard_py.sessions import Identity
@@ -35,6 +34,8 @@ class Passage:
     headers: dict[str, str]
     identity: Identity
     destination: Destination
+    dialect: Dialect
+    inquiry: Inquiry
     prepared: Prepared
     course: Course
     digest: str
@@ -52,15 +53,16 @@ class Passage:
         headers: dict[str, str],
         identity: Identity,
         destination: Destination,
-        fields: dict[str, Slice],
+        dialect: Dialect,
+        inquiry: Inquiry,
         body: bytes,
         captured: bool,
     ) -> "Passage":
-        """Get a request ready for its engine. `fields` were cut from `body`."""
-        target = destination.route.target
-        prepared = vllm.prepare(fields, body, destination.model, target, captured=captured)
+        """Get a request, whose text is `body`, ready for its engine."""
+        target, fields = destination.route.target, inquiry.fields
+        prepared = vllm.prepare(fields, body, destination.model, target, captured=captured, endpoint=dialect.endpoint)
         course = Course(
-            dialect=chat.NAME,
+            dialect=dialect.name,
             route=destination.route.name,
             target=target.id,
             engine=target.engine or "",
@@ -71,11 +73,16 @@ class Passage:
             user_agent=_cut(headers.get("user-agent")),
         )
         digest = request_digest(vllm.generative(fields)) if captured else ""
-        return cls(agent, headers, identity, destination, prepared, course, digest)
+        return cls(agent, headers, identity, destination, dialect, inquiry, prepared, course, digest)
 
     @property
     def target(self) -> Target:
         return self.destination.route.target
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the model is offered tools."""
+        return bytes(self.prepared.asked.tools or b"[]") not in (b"[]", b"null")
 
     @property
     def request_key(self) -> RequestKey:
@@ -106,7 +113,7 @@ class Passage:
         headers += [(name, self.headers[name]) for name in PASSED_HEADERS if name in self.headers]
         return UpstreamRequest(
             "POST",
-            target.base_url + chat.ENGINE_PATH,
+            target.base_url + self.prepared.endpoint.value,
             headers,
             self.prepared.body,
             target.connect_timeout,
@@ -118,7 +125,9 @@ class Passage:
 
     def is_overflow(self, status: int, body: bytes) -> bool:
         """Whether the engine's reply is one that this target's agents get an empty completion for."""
-        return self.target.on_context_overflow == "empty_length" and vllm.is_context_overflow(status, body)
+        if self.target.on_context_overflow == "error" or self.prepared.endpoint is not Endpoint.CHAT:
+            return False
+        return vllm.is_context_overflow(status, body)
 
     def empty_reply(self, request_id: str) -> SubstituteReply:
         """An empty completion, in the form that was asked for; no record with it is valid."""
@@ -129,7 +138,8 @@ class Passage:
 
     def record(self, call: OpenCall, generation: Generation) -> bytes:
         """The record of a call that was answered, with every reason why it is not proved complete."""
-        reasons = ["context_overflow"] if self.overflowed else vllm.invalid_reasons(generation)
+        proof = ["context_overflow"] if self.overflowed else vllm.invalid_reasons(generation)
+        reasons = [*self.prepared.asked.flaws, *proof]
         self.agent.observation.invalid_reasons, self.agent.observation.usage = reasons, generation.usage
         return self._record(call, generation, reasons)
 

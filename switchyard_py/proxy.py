@@ -22,19 +22,22 @@ from switchyard_py.capture.call import Generation
 from switchyard_py.capture.ledger import Ledger, OpenCall, SessionClosed, StoreUnavailable
 from switchyard_py.capture.losses import Losses
 from switchyard_py.config import CaptureSettings, ServerSettings, SessionSettings
-from switchyard_py.dialects import chat
+from switchyard_py.dialects.dialect import Dialect, Inquiry, asked_model
 from switchyard_py.engines import vllm
-from switchyard_py.engines.vllm import EngineFault, StreamHarvest, WhitespaceHold
+from switchyard_py.engines.vllm import Endpoint, EngineFault, StreamHarvest, WhitespaceHold
 from switchyard_py.errors import Kind, RequestRefused, ShuttingDown, SwitchyardError
 from switchyard_py.heartbeats import Heartbeats
 from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.observation import AGENT_GONE, Observation
 from switchyard_py.passage import Passage
+from switchyard_py.rawjson import Slice
 from switchyard_py.refusals import engine_failed, engine_refused
 from switchyard_py.replays import Replays
 from switchyard_py.routing.credentials import hide_credentials_in_error
 from switchyard_py.routing.table import Destination, RouteTable
 from switchyard_py.sessions import Identity, header_values, identify
+from switchyard_py.side_calls import SideCalls
+from switchyard_py.tool_arguments import GeneratedArguments
 from switchyard_py.upstream import Reply, SSEReader, UpstreamError, header_bytes
 from switchyard_py.worker import WorkThread
 
@@ -51,7 +54,7 @@ T = TypeVar("T")
 
 
 class Proxy:
-    """Serves model calls of the chat dialect, as an ASGI application. One per process."""
+    """Serves model calls in any dialect. One per process."""
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class Proxy:
         server: ServerSettings,
         listeners: Sequence[Callable[[Observation], None]],
         calls: RunningCalls,
+        arguments: GeneratedArguments,
     ) -> None:
         """`listeners` are told of each call when it is over."""
         self._table = table
@@ -76,38 +80,48 @@ class Proxy:
         self._server = server
         self._listeners = listeners
         self._calls = calls
+        self._arguments = arguments
+        self._side_calls = SideCalls()
         self._replays = Replays(capture, self._work)
         self._losses = Losses(ledger) if ledger and capture.on_store_failure == "uncaptured" else None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        agent = Agent(scope, receive, send, Observation(chat.NAME, self._listeners))
+    async def serve(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call, an ASGI request."""
+        agent = Agent(scope, receive, send, Observation(dialect.name, self._listeners), dialect.request_id_header)
         try:
             with self._calls.running(agent):
-                await self._serve(agent)
+                await self._serve(agent, dialect)
         except AgentGone:
             agent.observation.outcome = AGENT_GONE
         except SwitchyardError as error:
-            await self._tell(agent, error)
+            await self._tell(agent, dialect, error)
         except Exception:
             log.exception("call %s failed by a mistake in this program", agent.request_id)
-            await self._tell(agent, SwitchyardError(Kind.INTERNAL, "The proxy failed; its log says why."))
+            await self._tell(agent, dialect, SwitchyardError(Kind.INTERNAL, "The proxy failed; its log says why."))
         finally:
             agent.close()
 
-    async def _serve(self, agent: Agent) -> None:
+    async def _serve(self, agent: Agent, dialect: Dialect) -> None:
         headers = header_values(agent.scope["headers"])
         admission = self._access.admit_caller(headers)
         with agent.present():
             body = await agent.read_body(self._server.max_body_bytes, self._server.agent_stall_seconds)
-        fields = await self._work(len(body), chat.read, body)
-        path_session, native_ids = agent.scope.get("switchyard.session"), self._sessions.native_ids
-        identity = identify(headers, fields, path_session, native_ids, key_session=admission.session_id)
+        fields = await self._work(len(body), dialect.read, body)
+        identity = identify(
+            headers,
+            fields,
+            agent.scope.get("switchyard.session"),
+            self._sessions.native_ids,
+            key_session=admission.session_id,
+            reads_user_id=dialect.has_user_id,
+        )
         admission.check(identity.session_id)
         agent.observation.session_id = identity.session_id
         with agent.present():
-            destination = await self._table.find(chat.asked_model(fields))
-        ledger = self._ledger_for(agent, destination, identity)
-        request = agent, headers, identity, destination, fields, body
+            destination = await self._table.find(asked_model(fields))
+        ledger = self._ledger_for(agent, destination, identity) if dialect.endpoint.generates else None
+        inquiry = await self._inquire(dialect, fields, identity, len(body))
+        request = agent, headers, identity, destination, dialect, inquiry, body
         passage = await self._work(len(body), Passage.prepare, *request, ledger is not None)
         agent.observation.course = passage.course
         if ledger is None:
@@ -121,7 +135,18 @@ class Proxy:
                 await self._forward(await self._work(len(body), Passage.prepare, *request, False))
                 return
             agent.request_id, agent.observation.call = call.uuid, call
+            if passage.has_tools:
+                self._side_calls.saw_tools(call.intent.session_id)
             await self._capture(passage, call)
+
+    async def _inquire(self, dialect: Dialect, fields: dict[str, Slice], identity: Identity, size: int) -> Inquiry:
+        """What the engine is asked; arguments of earlier tool calls come from the session's records if need be."""
+        arguments = self._arguments.of(identity.session_id)
+        inquiry = await self._work(size, dialect.inquire, fields, arguments)
+        if not arguments.missed:
+            return inquiry
+        await self._workbench.run(arguments.load)
+        return await self._work(size, dialect.inquire, fields, arguments)
 
     def _ledger_for(self, agent: Agent, destination: Destination, identity: Identity) -> Ledger | None:
         """Where the call is accounted for, None when it is only passed on."""
@@ -155,10 +180,7 @@ class Proxy:
         """Answer a call that has begun. Whatever happens, it ends in one state of the ledger."""
         try:
             async with self._reply(passage, call.uuid) as reply:
-                if _is_event_stream(reply):
-                    await self._capture_stream(passage, call, reply)
-                else:
-                    await self._capture_buffered(passage, call, reply)
+                await self._answer(passage, call, reply)
         except AgentGone as gone:
             await self._fail(passage, call, gone.reason)
             raise
@@ -176,21 +198,31 @@ class Proxy:
             await self._fail(passage, call, f"{Kind.INTERNAL.value.code}: {type(error).__name__}")
             raise
 
-    async def _capture_buffered(self, passage: Passage, call: OpenCall, reply: Reply) -> None:
+    async def _answer(self, passage: Passage, call: OpenCall | None, reply: Reply) -> None:
+        """Hand the engine's answer to the agent in its dialect, and record it where there is a `call`."""
+        if _is_event_stream(reply):
+            await self._answer_stream(passage, call, reply)
+        else:
+            await self._answer_buffered(passage, call, reply)
+
+    async def _answer_buffered(self, passage: Passage, call: OpenCall | None, reply: Reply) -> None:
         with passage.agent.present():
             body = await reply.read(MAX_REPLY_BYTES)
         size = len(body) + len(passage.prepared.body)
-        answer, generation = await self._work(size, vllm.harvest_reply, body, passage.prepared.wants)
-        passage.answer = lambda: answer
+        prepared = passage.prepared
+        answer, generation = await self._work(size, vllm.harvest_reply, body, prepared.wants, prepared.endpoint)
+        told = await self._work(size, passage.inquiry.reply, answer, passage.agent.request_id)
+        if prepared.endpoint is Endpoint.CHAT:
+            passage.answer = lambda: answer
         await self._commit(passage, call, generation, size)
-        await passage.agent.answer(200, JSON, answer)
+        await passage.agent.answer(200, JSON, told)
 
-    async def _capture_stream(self, passage: Passage, call: OpenCall, reply: Reply) -> None:
-        agent, wants = passage.agent, passage.prepared.wants
+    async def _answer_stream(self, passage: Passage, call: OpenCall | None, reply: Reply) -> None:
+        agent, wants, endpoint = passage.agent, passage.prepared.wants, passage.prepared.endpoint
         drops_whitespace = passage.target.stream_whitespace == "drop"
-        harvest = StreamHarvest(wants, drops_whitespace=drops_whitespace)
-        whitespace = WhitespaceHold(wants, on=drops_whitespace)
-        stream = chat.ChatStream()
+        harvest = StreamHarvest(wants, endpoint, drops_whitespace=drops_whitespace)
+        whitespace = WhitespaceHold(wants, on=drops_whitespace and endpoint is Endpoint.CHAT)
+        stream = passage.inquiry.stream(agent.request_id)
         passage.seen = lambda: harvest.generation
         await agent.start(200, EVENT_STREAM)
         chunks = reply.chunks()
@@ -218,20 +250,25 @@ class Proxy:
         generation = harvest.end()
         if whitespace.dropped:
             passage.course.changed_in_reply = ("reply.whitespace",)
-        passage.answer = lambda: vllm.buffered_answer(generation, wants)
+        if endpoint is Endpoint.CHAT:
+            passage.answer = lambda: vllm.buffered_answer(generation, wants)
         # An agent that has stopped reading is not known to be there.
         await agent.drained()
         await self._commit(passage, call, generation, size)
         await agent.finish(stream.tail())
         await _drain(chunks)
 
-    async def _commit(self, passage: Passage, call: OpenCall, generation: Generation, size: int) -> None:
-        """Make the record durable. On return the agent may get the tail.
+    async def _commit(self, passage: Passage, call: OpenCall | None, generation: Generation, size: int) -> None:
+        """Make the record of a captured call durable. On return the agent may get the tail.
 
         Raises:
             AgentGone: the agent went before its tail; the record says so.
             SwitchyardError: neither the record nor its loss could be written.
         """
+        if call is None:
+            return
+        session_id = call.intent.session_id
+        passage.course.kind = self._side_calls.guess(session_id, passage.headers, has_tools=passage.has_tools)
         record = await self._work(size, passage.record, call, generation)
         if not passage.agent.gone:
             started = time.perf_counter()
@@ -246,30 +283,39 @@ class Proxy:
             await call.undelivered(record)
             await self._replays.undelivered(passage, call, size)
             raise AgentGone
+        if not passage.dialect.verbatim:
+            self._arguments.keep(session_id, call.uuid, generation)
 
     async def _forward(self, passage: Passage) -> None:
-        """Answer a call that is not captured: what the engine sends is passed on as it is."""
+        """Answer a call that is not captured."""
+        async with self._reply(passage, passage.agent.request_id) as reply:
+            if passage.dialect.verbatim:
+                await self._pass_on(passage, reply)
+            else:
+                await self._answer(passage, None, reply)
+
+    async def _pass_on(self, passage: Passage, reply: Reply) -> None:
+        """Hand what the engine sends to the agent as it is."""
         agent = passage.agent
-        async with self._reply(passage, agent.request_id) as reply:
-            if not _is_event_stream(reply):
-                with agent.present():
-                    body = await reply.read(MAX_REPLY_BYTES)
-                content_type = reply.headers.get("content-type", "application/json")
-                body = hide_credentials_in_error(body, passage.target)
-                await agent.answer(200, ((b"content-type", header_bytes(content_type)),), body)
-                return
-            await agent.start(200, EVENT_STREAM)
-            chunks, reader, done = reply.chunks(), SSEReader(), False
+        if not _is_event_stream(reply):
             with agent.present():
-                async for data in chunks:
-                    events = reader.feed(data)
-                    done = done or any(event.data == vllm.DONE for event in events)
-                    if events:
-                        shown = (hide_credentials_in_error(event.raw, passage.target) for event in events)
-                        await agent.send(b"".join(shown))
-            if not done:
-                raise EngineFault("the engine's stream ended early")
-            await agent.finish(reader.end())
+                body = await reply.read(MAX_REPLY_BYTES)
+            content_type = reply.headers.get("content-type", "application/json")
+            body = hide_credentials_in_error(body, passage.target)
+            await agent.answer(200, ((b"content-type", header_bytes(content_type)),), body)
+            return
+        await agent.start(200, EVENT_STREAM)
+        chunks, reader, done = reply.chunks(), SSEReader(), False
+        with agent.present():
+            async for data in chunks:
+                events = reader.feed(data)
+                done = done or any(event.data == vllm.DONE for event in events)
+                if events:
+                    shown = (hide_credentials_in_error(event.raw, passage.target) for event in events)
+                    await agent.send(b"".join(shown))
+        if not done:
+            raise EngineFault("the engine's stream ended early")
+        await agent.finish(reader.end())
 
     @asynccontextmanager
     async def _reply(self, passage: Passage, request_id: str) -> AsyncIterator[Reply]:
@@ -315,16 +361,16 @@ class Proxy:
             return function(*args)
         return await self._workbench.run(function, *args)
 
-    async def _tell(self, agent: Agent, error: SwitchyardError) -> None:
+    async def _tell(self, agent: Agent, dialect: Dialect, error: SwitchyardError) -> None:
         """Answer with an error, or end a stream that had begun with one."""
         agent.observation.refused(error)
         if agent.gone or agent.finished:
             return
         if agent.begun:
-            await agent.finish(chat.error_event(error))
+            await agent.finish(dialect.error_event(error, agent.request_id))
         else:
             headers = [(name.encode(), header_bytes(value)) for name, value in error.headers.items()]
-            await agent.answer(error.status, [*JSON, *headers], chat.error_body(error))
+            await agent.answer(error.status, [*JSON, *headers], dialect.error_body(error, agent.request_id))
 
 
 def _is_event_stream(reply: Reply) -> bool:

@@ -13,7 +13,6 @@ from switchyard_py.agent import EVENT_STREAM, JSON, AgentGone
 from switchyard_py.capture.ledger import OpenCall, SessionClosed, StoreUnavailable
 from switchyard_py.capture.retries import MissedCall, Retries
 from switchyard_py.config import CaptureSettings
-from switchyard_py.dialects import chat
 from switchyard_py.engines import vllm
 from switchyard_py.errors import Kind, SwitchyardError
 from switchyard_py.passage import Passage
@@ -71,7 +70,7 @@ class Replays:
             return False
         agent, call = passage.agent, missed.call
         try:
-            body = await self._work(len(missed.answer), _rendered, missed.answer, passage)
+            body = await self._work(len(missed.answer), _rendered, missed.answer, passage, call.uuid)
             record = await call.deliver()
             if record is None:
                 return False
@@ -98,10 +97,10 @@ class Replays:
         return True
 
 
-def _rendered(answer: bytes, passage: Passage) -> bytes:
+def _rendered(answer: bytes, passage: Passage, call_id: str) -> bytes:
     """A whole answer as the agent asks for it."""
     if not passage.prepared.streamed:
-        return answer
-    stream = chat.ChatStream()
+        return passage.inquiry.reply(answer, call_id)
+    stream = passage.inquiry.stream(call_id)
     live = [stream.live(chunk) for chunk in vllm.answer_chunks(answer, usage=passage.prepared.wants.usage)]
     return b"".join(live) + stream.tail()

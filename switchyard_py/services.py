@@ -20,6 +20,7 @@ from switchyard_py.routing.catalogue import Catalogue
 from switchyard_py.routing.table import RouteTable
 from switchyard_py.sampler import Sampler
 from switchyard_py.store import Retention, SessionReader
+from switchyard_py.tool_arguments import GeneratedArguments
 from switchyard_py.upstream import AiohttpUpstream
 from switchyard_py.worker import WorkThread
 
@@ -72,8 +73,19 @@ async def open_services(
     attempts = Attempts(upstream)
     table = RouteTable(bundle, catalogue)
     access = Access(bundle.auth)
+    arguments = GeneratedArguments(reader)
     proxy = Proxy(
-        table, attempts, ledger, workbench, access, bundle.capture, bundle.sessions, bundle.server, listeners, calls
+        table,
+        attempts,
+        ledger,
+        workbench,
+        access,
+        bundle.capture,
+        bundle.sessions,
+        bundle.server,
+        listeners,
+        calls,
+        arguments,
     )
     sampler = Sampler(metrics, calls, upstream, attempts, ledger, reader)
     sampling = asyncio.create_task(sampler.run())

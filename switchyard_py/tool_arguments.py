@@ -36,8 +36,8 @@ class GeneratedArguments:
         with self._lock:
             self._keep(session_id, uuid, calls)
 
-    def of(self, session_id: str) -> "SessionArguments":
-        """The arguments of one session, for the translation of one request."""
+    def of(self, session_id: str | None) -> "SessionArguments":
+        """The arguments of one session, for the translation of one request; none without a session."""
         return SessionArguments(self, session_id)
 
     def get(self, session_id: str, tool_call_id: str) -> str | None:
@@ -78,13 +78,15 @@ class GeneratedArguments:
 class SessionArguments:
     """Looks up the generated arguments of one session; `missed` tells whether a look was in vain."""
 
-    def __init__(self, generated: GeneratedArguments, session_id: str) -> None:
+    def __init__(self, generated: GeneratedArguments, session_id: str | None) -> None:
         self.missed = False
         self._generated = generated
         self._session_id = session_id
 
     def get(self, tool_call_id: str) -> str | None:
         """The string the engine generated for the tool call, None where it is not known."""
+        if self._session_id is None:
+            return None
         arguments = self._generated.get(self._session_id, tool_call_id)
         self.missed |= arguments is None
         return arguments
@@ -92,7 +94,8 @@ class SessionArguments:
     def load(self) -> None:
         """Read what the session's records tell; look again afterwards. Blocks."""
         self.missed = False
-        self._generated.load(self._session_id)
+        if self._session_id is not None:
+            self._generated.load(self._session_id)
 
 
 def _calls(tool_calls: Any) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ _GROUPS: list[tuple[str, str, list[str]]] = [
         _ALL,
         ["lone_surrogate_in_message", "number_fidelity", "number_fidelity2", "number_int_over_u64"],
     ),
+    ("text completions are served and captured too", _ALL, ["post_completions"]),
     ("nesting beyond the limit is the agent's mistake: 400", "status answer", ["body_deep_nesting_500"]),
     ("NaN is not JSON, and was turned into null silently", _ALL, ["body_nan_literal"]),
     (

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from switchyard_py.capture.call import Generation
 from switchyard_py.config import Target
-from switchyard_py.dialects import chat
 from switchyard_py.engines.vllm import EngineFault, StreamHarvest, Wants, harvest_reply, invalid_reasons, prepare
 from switchyard_py.rawjson import decode, encode, split_object
 from switchyard_py.refusals import engine_failed, engine_refused
@@ -100,7 +99,7 @@ def _request(target: Target, model: str, mode: Mode) -> UpstreamRequest:
     prepared = prepare(split_object(question), question, model, target, captured=True)
     return UpstreamRequest(
         "POST",
-        target.base_url + chat.ENGINE_PATH,
+        target.base_url + prepared.endpoint.value,
         [*target_headers(target), ("content-type", "application/json")],
         prepared.body,
         connect_timeout=target.connect_timeout,

@@ -5,44 +5,66 @@ Wire facts: OpenAI's chat streaming reference; SDKs raise on a chunk with a top-
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from switchyard_py.dialects.dialect import ArgumentsMemory, read_fields
 from switchyard_py.dialects.tail import TailHold
-from switchyard_py.engines.vllm import Chunk
+from switchyard_py.engines.vllm import Chunk, Endpoint
 from switchyard_py.errors import EngineRefused, Kind, RequestRefused, SwitchyardError
-from switchyard_py.rawjson import InvalidJSON, Slice, check_text, decode, encode, split_object
-
-NAME = "chat"
-PATH = "/v1/chat/completions"
-ENGINE_PATH = "/chat/completions"
+from switchyard_py.rawjson import Slice, encode
 
 _DONE = b"data: [DONE]\n\n"
 
 
-def read(body: bytes) -> dict[str, Slice]:
-    """Cut a request into its chat-completions fields.
+class Chat:
+    """The dialect `chat`."""
 
-    Raises:
-        RequestRefused: the body is not a JSON object, or its `messages` are an empty array.
-    """
-    try:
-        fields = split_object(check_text(body))
-    except InvalidJSON as error:
-        raise RequestRefused(Kind.INVALID_BODY, f"The request body must be a JSON object: {error}.") from None
-    if bytes(fields.get("messages", b"null"))[1:].strip() == b"]":
-        raise RequestRefused(Kind.EMPTY_MESSAGES, "messages must be a non-empty array.", param="messages")
-    return fields
+    name = "chat"
+    path = "/v1/chat/completions"
+    endpoint = Endpoint.CHAT
+    verbatim = True
+    has_user_id = False
+    request_id_header = b"x-request-id"
+
+    def read(self, body: bytes) -> dict[str, Slice]:
+        """Cut a request into its fields.
+
+        Raises:
+            RequestRefused: the body is not a JSON object, or its `messages` are an empty array.
+        """
+        fields = read_fields(body)
+        if bytes(fields.get("messages", b"null"))[1:].strip() == b"]":
+            raise RequestRefused(Kind.EMPTY_MESSAGES, "messages must be a non-empty array.", param="messages")
+        return fields
+
+    def inquire(self, fields: Mapping[str, Slice], arguments: ArgumentsMemory) -> "Verbatim":
+        """The request as it is."""
+        return Verbatim(fields)
+
+    def error_body(self, error: SwitchyardError, request_id: str) -> bytes:
+        """The error as a response body; an engine's own body in the right shape is passed on as it is."""
+        if isinstance(error, EngineRefused) and error.given is not None:
+            return error.given
+        return encode(error.body())
+
+    def error_event(self, error: SwitchyardError, request_id: str) -> bytes:
+        """The error as the last event of a stream that had begun."""
+        return _event(self.error_body(error, request_id))
 
 
-def error_body(error: SwitchyardError) -> bytes:
-    """The error as a response body; an engine's own body in the right shape is passed on as it is."""
-    if isinstance(error, EngineRefused) and error.given is not None:
-        return error.given
-    return encode(error.body())
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """A request and an answer in the engine's own format."""
 
+    fields: Mapping[str, Slice]
 
-def error_event(error: SwitchyardError) -> bytes:
-    """The error as the last event of a stream that had begun."""
-    return _event(error_body(error))
+    def reply(self, answer: bytes) -> bytes:
+        """The answer as it is."""
+        return answer
+
+    def stream(self) -> "ChatStream":
+        """A new writer that keeps back the tail."""
+        return ChatStream()
 
 
 class ChatStream:
@@ -64,9 +86,3 @@ def _event(text: bytes) -> bytes:
     """The event that has a JSON text for its data."""
     # An engine may have written it over several lines; between the tokens of JSON their ends mean nothing.
     return b"data: " + text.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
-
-
-def asked_model(fields: Mapping[str, Slice]) -> str | None:
-    """The model id the agent asked for, None where it gave no usable one."""
-    model = decode(fields.get("model"))
-    return model if isinstance(model, str) and model else None

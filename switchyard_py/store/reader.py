@@ -133,7 +133,7 @@ class SessionReader:
 
     def other_records(self, session_id: str, known: Collection[str]) -> Iterator[tuple[str, bytes]]:
         """The committed and undelivered records of a session with their uuids, but those of `known` uuids."""
-        view = self._view(session_id)
+        view = self.view(session_id)
         if view is None:
             return
         for call in view.calls:

@@ -4,10 +4,13 @@ import json
 
 import pytest
 
-from switchyard_py.dialects import chat
+from switchyard_py.dialects.chat import Chat, ChatStream
+from switchyard_py.dialects.dialect import asked_model
 from switchyard_py.engines.vllm import Chunk, Part
 from switchyard_py.errors import EngineRefused, Kind, RequestRefused, SwitchyardError
 from switchyard_py.rawjson import join_object, split_object
+
+CHAT = Chat()
 
 
 @pytest.mark.parametrize(
@@ -21,8 +24,8 @@ from switchyard_py.rawjson import join_object, split_object
     ],
 )
 def test_a_request_is_cut_into_its_fields(body: bytes) -> None:
-    assert join_object(chat.read(body)) == body
-    assert chat.read(b"\xef\xbb\xbf" + body) == chat.read(body)
+    assert join_object(CHAT.read(body)) == body
+    assert CHAT.read(b"\xef\xbb\xbf" + body) == CHAT.read(body)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def test_a_request_is_cut_into_its_fields(body: bytes) -> None:
 )
 def test_a_request_that_cannot_be_served_is_refused(body: bytes, code: str, says: str) -> None:
     with pytest.raises(RequestRefused) as caught:
-        chat.read(body)
+        CHAT.read(body)
     assert (caught.value.status, caught.value.code) == (400, code)
     assert says in str(caught.value)
 
@@ -59,25 +62,25 @@ def test_a_request_that_cannot_be_served_is_refused(body: bytes, code: str, says
     ],
 )
 def test_the_model_asked_for_is_a_text(body: bytes, model: str | None) -> None:
-    assert chat.asked_model(chat.read(body)) == model
+    assert asked_model(CHAT.read(body)) == model
 
 
 def test_an_error_has_the_shape_of_the_dialect() -> None:
     error = RequestRefused(Kind.EMPTY_MESSAGES, "why", param="messages")
     shape = {"message": "why", "type": "invalid_request_error", "param": "messages", "code": "empty_messages"}
-    assert json.loads(chat.error_body(error)) == {"error": shape}
-    assert chat.error_event(error) == b"data: " + chat.error_body(error) + b"\n\n"
+    assert json.loads(CHAT.error_body(error, "id")) == {"error": shape}
+    assert CHAT.error_event(error, "id") == b"data: " + CHAT.error_body(error, "id") + b"\n\n"
 
 
 def test_an_engine_s_own_error_is_passed_on_as_it_is_and_on_one_line_as_an_event() -> None:
     given = b'{"error":\r\n {"message": "0.10",\n "code":400}}'
     error = EngineRefused(400, "0.10", given=given)
-    assert chat.error_body(error) == given
-    event = chat.error_event(error)
+    assert CHAT.error_body(error, "id") == given
+    event = CHAT.error_event(error, "id")
     assert event.count(b"\n") == 2
     assert json.loads(event.removeprefix(b"data: ")) == json.loads(given)
     reshaped = EngineRefused(503, "busy")
-    assert json.loads(chat.error_body(reshaped))["error"]["message"] == "busy"
+    assert json.loads(CHAT.error_body(reshaped, "id"))["error"]["message"] == "busy"
     assert isinstance(reshaped, SwitchyardError)
 
 
@@ -92,7 +95,7 @@ def written(delta: bytes, finish: bytes = b"null") -> bytes:
 
 
 def test_a_stream_is_written_live_and_its_tail_in_one_piece() -> None:
-    stream = chat.ChatStream()
+    stream = ChatStream()
     call = b'{"tool_calls":[{"index":0,"function":{"arguments":%b}}]}'
     assert stream.live(chunk(b'{"content":"0.10\\u00e9"}')) == written(b'{"content":"0.10\\u00e9"}')
     assert stream.live(chunk(call % b'"{"')) == b""
@@ -108,4 +111,4 @@ def test_a_stream_is_written_live_and_its_tail_in_one_piece() -> None:
 
 
 def test_a_chunk_the_engine_wrote_over_several_lines_is_one_line() -> None:
-    assert chat.ChatStream().live(chunk(b'{"a":[1,\n2,\r\n{"b":\r3}]}')) == written(b'{"a":[1, 2,  {"b": 3}]}')
+    assert ChatStream().live(chunk(b'{"a":[1,\n2,\r\n{"b":\r3}]}')) == written(b'{"a":[1, 2,  {"b": 3}]}')

@@ -89,7 +89,6 @@ async def test_without_capture_the_store_does_not_count(proxy: StartProxy) -> No
     ("method", "path"),
     [
         ("GET", "/nope"),
-        ("POST", "/v1/completions"),
         ("POST", "/v1/embeddings"),
         ("POST", "/chat/completions"),
         ("POST", "//v1/chat/completions"),

@@ -1,0 +1,105 @@
+"""What the path of a call needs of a dialect, and what all dialects read alike."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from switchyard_py.engines.vllm import Chunk, Endpoint
+from switchyard_py.errors import Kind, RequestRefused, SwitchyardError
+from switchyard_py.rawjson import InvalidJSON, Slice, check_text, decode, split_object
+
+
+class ArgumentsMemory(Protocol):
+    """Where a translation finds the very string that the engine generated as a tool call's arguments."""
+
+    def get(self, tool_call_id: str) -> str | None:
+        """The string, None where it is not known."""
+
+
+class AnswerStream(Protocol):
+    """Writes one streamed answer: live what the agent may see at once, and the tail when the record is committed."""
+
+    def live(self, chunk: Chunk) -> bytes:
+        """The events to send now, b"" for none."""
+
+    def tail(self) -> bytes:
+        """Everything that was kept back, and the end of the stream."""
+
+
+class Inquiry(Protocol):
+    """One request as the engine is asked it, and the way back of its answer."""
+
+    @property
+    def fields(self) -> Mapping[str, Slice]:
+        """The request at the engine's endpoint; `model` and the session field are still the agent's."""
+
+    def reply(self, answer: bytes) -> bytes:
+        """The engine's buffered reply as the agent gets it."""
+
+    def stream(self) -> AnswerStream:
+        """A new writer for the engine's streamed reply."""
+
+
+class Dialect(Protocol):
+    """A wire format that agents speak."""
+
+    @property
+    def name(self) -> str:
+        """As records and metrics have it."""
+
+    @property
+    def path(self) -> str:
+        """Where agents call."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the engine is called."""
+
+    @property
+    def verbatim(self) -> bool:
+        """Whether the engine speaks it too, so that a call nobody captures is passed on byte for byte."""
+
+    @property
+    def has_user_id(self) -> bool:
+        """Whether a harness may put its session id into `metadata.user_id`."""
+
+    @property
+    def request_id_header(self) -> bytes:
+        """The header in which agents look for the id of their call."""
+
+    def read(self, body: bytes) -> dict[str, Slice]:
+        """Cut a request into its fields.
+
+        Raises:
+            RequestRefused: it is no JSON object, or one that asks nothing.
+        """
+
+    def inquire(self, fields: Mapping[str, Slice], arguments: ArgumentsMemory) -> Inquiry:
+        """What the engine is asked.
+
+        Raises:
+            RequestRefused: the engine cannot be asked this.
+        """
+
+    def error_body(self, error: SwitchyardError, request_id: str) -> bytes:
+        """The error as a response body."""
+
+    def error_event(self, error: SwitchyardError, request_id: str) -> bytes:
+        """The error as the last event of a stream that had begun."""
+
+
+def read_fields(body: bytes) -> dict[str, Slice]:
+    """Cut a request into its fields.
+
+    Raises:
+        RequestRefused: the body is not a JSON object.
+    """
+    try:
+        return split_object(check_text(body))
+    except InvalidJSON as error:
+        raise RequestRefused(Kind.INVALID_BODY, f"The request body must be a JSON object: {error}.") from None
+
+
+def asked_model(fields: Mapping[str, Slice]) -> str | None:
+    """The model id the agent asked for, None where it gave no usable one."""
+    model = decode(fields.get("model"))
+    return model if isinstance(model, str) and model else None
