@@ -113,7 +113,7 @@ class Passage:
         headers += [(name, self.headers[name]) for name in PASSED_HEADERS if name in self.headers]
         return UpstreamRequest(
             "POST",
-            target.base_url + self.prepared.endpoint.value,
+            self.prepared.endpoint.url(target.base_url),
             headers,
             self.prepared.body,
             target.connect_timeout,

@@ -289,20 +289,20 @@ class Proxy:
     async def _forward(self, passage: Passage) -> None:
         """Answer a call that is not captured."""
         async with self._reply(passage, passage.agent.request_id) as reply:
-            if passage.dialect.verbatim:
+            if passage.dialect.verbatim or not passage.dialect.endpoint.generates:
                 await self._pass_on(passage, reply)
             else:
                 await self._answer(passage, None, reply)
 
     async def _pass_on(self, passage: Passage, reply: Reply) -> None:
-        """Hand what the engine sends to the agent as it is."""
+        """Hand what the engine sends to the agent as it is; only a buffered reply may have to be translated."""
         agent = passage.agent
         if not _is_event_stream(reply):
             with agent.present():
                 body = await reply.read(MAX_REPLY_BYTES)
             content_type = reply.headers.get("content-type", "application/json")
-            body = hide_credentials_in_error(body, passage.target)
-            await agent.answer(200, ((b"content-type", header_bytes(content_type)),), body)
+            told = passage.inquiry.reply(hide_credentials_in_error(body, passage.target), agent.request_id)
+            await agent.answer(200, ((b"content-type", header_bytes(content_type)),), told)
             return
         await agent.start(200, EVENT_STREAM)
         chunks, reader, done = reply.chunks(), SSEReader(), False

@@ -99,7 +99,7 @@ def _request(target: Target, model: str, mode: Mode) -> UpstreamRequest:
     prepared = prepare(split_object(question), question, model, target, captured=True)
     return UpstreamRequest(
         "POST",
-        target.base_url + prepared.endpoint.value,
+        prepared.endpoint.url(target.base_url),
         [*target_headers(target), ("content-type", "application/json")],
         prepared.body,
         connect_timeout=target.connect_timeout,

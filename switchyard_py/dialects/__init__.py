@@ -3,5 +3,6 @@
 from switchyard_py.dialects.chat import Chat
 from switchyard_py.dialects.completions import Completions
 from switchyard_py.dialects.dialect import Dialect
+from switchyard_py.dialects.tokens import Detokenize, Tokenize
 
-DIALECTS: tuple[Dialect, ...] = (Chat(), Completions())
+DIALECTS: tuple[Dialect, ...] = (Chat(), Completions(), Tokenize(), Detokenize())

@@ -52,7 +52,7 @@ class Dialect(Protocol):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where the engine is called."""
+        """Where the engine is called. A call that generates nothing is never captured."""
 
     @property
     def verbatim(self) -> bool:

@@ -43,15 +43,29 @@ _GRAMMARS = (
     "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structural_tag",
 )  # fmt: skip
 _ECHOED_ARRAYS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs", "token_ids")
+_API = "/v1"
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 _NO = frozenset({"0", "false", "f", "no", "n", "off"})
 
 
 class Endpoint(Enum):
-    """Where vLLM generates, relative to the target's base URL, and so the form of its request and reply."""
+    """Where vLLM is called, and so the form of its request and reply."""
 
-    CHAT = "/chat/completions"
-    TEXT = "/completions"
+    CHAT = "/v1/chat/completions"
+    TEXT = "/v1/completions"
+    TOKENIZE = "/tokenize"
+    DETOKENIZE = "/detokenize"
+
+    def url(self, base_url: str) -> str:
+        """The address below a base URL, which ends in `/v1` where the engine has its API there."""
+        if self.value.startswith(_API):
+            return base_url + self.value.removeprefix(_API)
+        return base_url.removesuffix(_API) + self.value
+
+    @property
+    def generates(self) -> bool:
+        """Whether a call makes the engine sample tokens."""
+        return self in (Endpoint.CHAT, Endpoint.TEXT)
 
 
 class TargetSettings(Protocol):
@@ -136,7 +150,7 @@ def prepare(
         request.drop("stream_options")
     for key in target.drop_body:
         request.drop(key)
-    if target.max_tokens_cap is not None:
+    if target.max_tokens_cap is not None and endpoint.generates:
         _cap_tokens(request, target.max_tokens_cap)
     asked = _asked(request)
     if endpoint is Endpoint.TEXT:
