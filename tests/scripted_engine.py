@@ -20,7 +20,7 @@ Vocabulary: `Turn` is one generated choice; its `token_ids`, `logprobs` and `pro
 call must hold. The recorded exchanges of a real engine are in `wire_recordings`.
 
 Chat replies follow vLLM 0.32: field order, nulls, the role chunk, tokens without text, the usage chunk. They honour
-`stream`, `logprobs`, `top_logprobs`, `return_token_ids`, `include_reasoning`, `n` and `stream_options.include_usage`.
+`stream`, `logprobs`, `top_logprobs`, `return_token_ids`, `include_reasoning`, `n` and `stream_options`.
 """
 
 import json
@@ -187,10 +187,11 @@ def chat_events(request: Request, *turns: Turn) -> list[bytes]:
         role = {"role": "assistant", "content": ""}
         choice = {"index": index, "delta": role, "logprobs": None, "finish_reason": None}
         prompt_token_ids = list(turn.prompt_token_ids) if wish.ids else None
-        chunks.append({**wish.chunk(choice), "prompt_token_ids": prompt_token_ids, "prompt_text": None})
+        chunk = wish.with_usage(wish.chunk(choice), turn, 0)
+        chunks.append({**chunk, "prompt_token_ids": prompt_token_ids, "prompt_text": None})
     # Choices are decoded together, a token of each in turn.
-    for step in zip_longest(*(wish.stream_choices(index, turn) for index, turn in enumerate(chosen))):
-        chunks.extend(wish.chunk(choice) for choice in step if choice is not None)
+    for step in zip_longest(*(wish.stream_chunks(index, turn) for index, turn in enumerate(chosen))):
+        chunks.extend(chunk for chunk in step if chunk is not None)
     if wish.usage:
         chunks.append({**wish.chunk(), "usage": _usage(chosen)})
     # Without a usage chunk it stands on every chunk with a finish reason.
@@ -209,7 +210,9 @@ class _Wish:
         self.id = f"chatcmpl-{request.header('x-request-id') or body.get('request_id') or uuid.uuid4().hex[:16]}"
         self.n = body.get("n") or 1
         self.ids = bool(body.get("return_token_ids"))
-        self.usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        options = body.get("stream_options") or {}
+        self.usage = bool(options.get("include_usage"))
+        self._running_usage = self.usage and bool(options.get("continuous_usage_stats"))
         # vLLM then drops ids and log-probs of every choice, whatever else was asked.
         self.no_reasoning = body.get("include_reasoning") is False
         self._with_logprobs = bool(body.get("logprobs"))
@@ -236,7 +239,14 @@ class _Wish:
             "choices": list(choices),
         }
 
-    def stream_choices(self, index: int, turn: Turn) -> Iterator[dict[str, Any]]:
+    def with_usage(self, chunk: dict[str, Any], turn: Turn, completion: int) -> dict[str, Any]:
+        """The chunk with the counts so far, where they were asked for on every chunk."""
+        if not self._running_usage:
+            return chunk
+        reasoning = sum("reasoning" in token.delta for token in turn.tokens[:completion])
+        return {**chunk, "usage": _counts(len(turn.prompt_token_ids), completion, reasoning)}
+
+    def stream_chunks(self, index: int, turn: Turn) -> Iterator[dict[str, Any]]:
         steps = [[token] for token in turn.tokens]
         if turn.finish == "abort" or not steps:
             steps.append([])
@@ -251,7 +261,7 @@ class _Wish:
             # A token without text is dropped unless its id or log-prob was asked for.
             if not delta and not last and logprobs is None and (not self.ids or self.no_reasoning):
                 continue
-            yield {
+            choice = {
                 "index": index,
                 "delta": delta,
                 "logprobs": logprobs,
@@ -259,16 +269,20 @@ class _Wish:
                 **({"stop_reason": turn.stop_reason} if last else {}),
                 "token_ids": self.token_ids(tokens),
             }
+            yield self.with_usage(self.chunk(choice), turn, min(position, len(turn.tokens)))
 
 
 def _usage(turns: Sequence[Turn]) -> dict[str, Any]:
-    prompt = len(turns[0].prompt_token_ids)
     completion = sum(len(turn.tokens) for turn in turns)
+    return _counts(len(turns[0].prompt_token_ids), completion, sum(turn.reasoning_tokens for turn in turns))
+
+
+def _counts(prompt: int, completion: int, reasoning: int) -> dict[str, Any]:
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
-        "completion_tokens_details": {"reasoning_tokens": sum(turn.reasoning_tokens for turn in turns)},
+        "completion_tokens_details": {"reasoning_tokens": reasoning},
     }
 
 

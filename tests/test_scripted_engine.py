@@ -53,6 +53,20 @@ async def test_buffered_reply_has_the_shape_of_a_recorded_one() -> None:
     assert reply["usage"]["completion_tokens"] == len(turn.token_ids)
 
 
+async def test_counts_so_far_have_the_shape_of_recorded_ones() -> None:
+    recorded = chunks(recording("chat_stream_cont_usage").body)
+    turn = Turn(reasoning="think hard", text="hello")
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    async with ScriptedEngine() as engine:
+        engine.reply(chat(turn))
+        stream = chunks((await post(engine, stream=True, stream_options=options, **CAPTURE)).content)
+    assert shape(stream[0]) == shape(recorded[0])
+    assert shape(stream[2]) == shape(recorded[1])
+    generated = [(chunk["usage"]["completion_tokens"], len(chunk["choices"][0]["token_ids"])) for chunk in stream[1:-1]]
+    assert generated == [(count, 1) for count in range(1, len(turn.tokens) + 1)]
+    assert stream[-2]["usage"] == stream[-1]["usage"]
+
+
 async def test_stream_has_the_shape_of_a_recorded_one() -> None:
     recorded = chunks(recording("trained_tool_auto_stream").body)
     turn = Turn(reasoning="think", tool_calls=[("get_weather", {"city": "Paris"})])

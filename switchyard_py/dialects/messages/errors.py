@@ -1,0 +1,37 @@
+"""Errors as Anthropic's clients know them: `{"type": "error", "error": {"type", "message"}, "request_id"}`."""
+
+from switchyard_py.errors import EngineRefused, SwitchyardError
+from switchyard_py.rawjson import encode
+
+_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
+}
+
+# vLLM's words for a prompt that does not fit; agents compact their history when they read Anthropic's.
+_OVERFLOW = "maximum context length"
+_TOO_LONG = "prompt is too long"
+
+
+def error_body(error: SwitchyardError, request_id: str) -> bytes:
+    """The error as a response body, with the engine's own words where it gave some."""
+    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    return encode({"type": "error", "error": {"type": kind, "message": _message(error)}, "request_id": request_id})
+
+
+def error_event(error: SwitchyardError, request_id: str) -> bytes:
+    """The error as the last event of a stream that had begun."""
+    return b"event: error\ndata: %b\n\n" % error_body(error, request_id)
+
+
+def _message(error: SwitchyardError) -> str:
+    message = str(error)
+    if isinstance(error, EngineRefused) and error.status == 400 and _OVERFLOW in message:
+        return f"{_TOO_LONG}: {message}"
+    return message

@@ -1,0 +1,149 @@
+"""The engine's buffered chat reply as a Messages reply, and the words both forms of a reply share."""
+
+from switchyard_py.dialects.translation import EMPTY_TEXT
+from switchyard_py.engines.vllm import EngineFault
+from switchyard_py.engines.vllm.message import is_null
+from switchyard_py.rawjson import (
+    NULL,
+    InvalidJSON,
+    Slice,
+    decode,
+    encode,
+    join_array,
+    join_object,
+    split_object,
+    split_objects,
+)
+
+SIGNATURE = b'"switchyard"'
+"""Signs every thinking block; it stands for nothing, but clients drop a block without one. Not checked when it returns:
+the engine gets all thinking the agent sends back."""
+
+_STOP_REASONS = {
+    "length": "max_tokens",
+    "content_filter": "refusal",
+    # The engine was told to stop: the answer is cut short, and this is the word for that.
+    "abort": "max_tokens",
+}
+
+
+def reply(body: bytes, message_id: str) -> bytes:
+    """The Messages reply for the first choice of a harvested chat reply. `message_id` is the reply's `id`.
+
+    Raises:
+        EngineFault: the engine's message has not the form of one.
+    """
+    try:
+        return _reply(split_object(body), message_id)
+    except InvalidJSON as error:
+        raise EngineFault(f"the engine's message cannot be read: {error}") from None
+
+
+def message_head(message_id: str, model: Slice, content: bytes) -> dict[str, Slice]:
+    """The first fields of a message."""
+    return {
+        "id": encode(message_id),
+        "type": b'"message"',
+        "role": b'"assistant"',
+        "model": model,
+        "content": content,
+    }
+
+
+def stop_fields(reason: str | None, sequence: str | None) -> dict[str, Slice]:
+    """The fields that say why a message ended; None for both while it has not."""
+    return {"stop_reason": encode(reason), "stop_sequence": encode(sequence)}
+
+
+def thinking(message: dict[str, Slice]) -> list[Slice]:
+    """What the engine thought, in a message or a delta: once, though vLLM 0.11 to 0.13 write it under two names."""
+    return _said(message, "reasoning") or _said(message, "reasoning_content")
+
+
+def texts(message: dict[str, Slice]) -> list[Slice]:
+    """The text of a message or a delta, none for an empty one, which agents may not send back."""
+    return _said(message, "content")
+
+
+def calls(message: dict[str, Slice]) -> list[dict[str, Slice]]:
+    """The tool calls of a message or a delta, the fields of the function (`name`, `arguments`) beside the call's own.
+
+    Raises:
+        InvalidJSON: one has not the form of a call.
+    """
+    entries = [] if is_null(message.get("tool_calls")) else split_objects(message["tool_calls"])
+    return [
+        entry if is_null(entry.get("function")) else {**entry, **split_object(entry["function"])} for entry in entries
+    ]
+
+
+def tool_use(call: dict[str, Slice], given: bytes) -> bytes:
+    """A `tool_use` block with the engine's id and name, and `given` as its input."""
+    named = {"id": call.get("id", EMPTY_TEXT), "name": call.get("name", EMPTY_TEXT)}
+    return join_object({"type": b'"tool_use"', **named, "input": given})
+
+
+def stop_reason(finish_reason: object, stopped_by: object, *, calls_tool: bool) -> tuple[str, str | None]:
+    """Anthropic's `stop_reason` and `stop_sequence` for what vLLM says of a choice.
+
+    vLLM says "stop" after a call the agent forced by name, and tells in its own `stop_reason` which stop string was
+    hit; an integer there is the token that ended the reply.
+    """
+    if isinstance(finish_reason, str) and finish_reason in _STOP_REASONS:
+        return _STOP_REASONS[finish_reason], None
+    if finish_reason == "stop" and isinstance(stopped_by, str):
+        return "stop_sequence", stopped_by
+    return ("tool_use" if calls_tool else "end_turn"), None
+
+
+def usage(given: Slice | None) -> bytes:
+    """Anthropic's `usage`: tokens of the prompt that came from a cache are counted apart where vLLM reports them."""
+    counts = decode(given)
+    counts = counts if isinstance(counts, dict) else {}
+    details = counts.get("prompt_tokens_details")
+    details = details if isinstance(details, dict) else {}
+    cached = {
+        name: _count(details, key)
+        for name, key in (
+            ("cache_creation_input_tokens", "created_cache_tokens"),
+            ("cache_read_input_tokens", "cached_tokens"),
+        )
+        if details.get(key) is not None
+    }
+    fresh = max(0, _count(counts, "prompt_tokens") - sum(cached.values()))
+    return encode({"input_tokens": fresh, **cached, "output_tokens": _count(counts, "completion_tokens")})
+
+
+def _reply(fields: dict[str, Slice], message_id: str) -> bytes:
+    choice = split_objects(fields["choices"])[0]
+    message = {} if is_null(choice.get("message")) else split_object(choice["message"])
+    called = [tool_use(call, _input(decode(call.get("arguments")))) for call in calls(message)]
+    blocks = [
+        *(join_object({"type": b'"thinking"', "thinking": text, "signature": SIGNATURE}) for text in thinking(message)),
+        *(join_object({"type": b'"text"', "text": text}) for text in texts(message)),
+        *called,
+    ]
+    why = stop_reason(decode(choice.get("finish_reason")), decode(choice.get("stop_reason")), calls_tool=bool(called))
+    head = message_head(message_id, fields.get("model", EMPTY_TEXT), join_array(blocks))
+    return join_object({**head, **stop_fields(*why), "usage": usage(fields.get("usage"))})
+
+
+def _input(arguments: object) -> bytes:
+    """The arguments as they were generated; an empty object where they are none, as `input` must be an object."""
+    # A lone surrogate can only stand inside a string, where its escape says the same.
+    text = arguments.encode("utf-8", "backslashreplace") if isinstance(arguments, str) else b""
+    try:
+        split_object(text)
+    except InvalidJSON:
+        return b"{}"
+    return text
+
+
+def _said(message: dict[str, Slice], key: str) -> list[Slice]:
+    text = message.get(key, NULL)
+    return [] if bytes(text) in (NULL, EMPTY_TEXT) else [text]
+
+
+def _count(counts: dict[str, object], key: str) -> int:
+    count = counts.get(key)
+    return count if isinstance(count, int) else 0
