@@ -1,0 +1,77 @@
+"""Errors in the shape Anthropic's clients know, so that they raise, retry and compact as with their own provider."""
+
+import json
+
+import anthropic
+import pytest
+from scripted_engine import ScriptedEngine, json_reply
+
+from switchyard_py.dialects import messages
+from switchyard_py.errors import EngineRefused, Kind, RequestRefused, ShuttingDown, SwitchyardError
+
+OVERFLOW = (
+    "This model's maximum context length is 4096 tokens. However, your prompt contains at least 4097 input tokens."
+)
+TYPES = {
+    400: "invalid_request_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    500: "api_error",
+    502: "api_error",
+    503: "overloaded_error",
+    504: "api_error",
+}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_error_has_the_shape_of_the_dialect(kind: Kind) -> None:
+    error = SwitchyardError(kind, "why")
+    body = json.loads(messages.error_body(error, "req-1"))
+    assert body == {"type": "error", "error": {"type": TYPES[error.status], "message": "why"}, "request_id": "req-1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, "authentication_error"),
+        (402, "billing_error"),
+        (403, "permission_error"),
+        (408, "invalid_request_error"),
+        (409, "invalid_request_error"),
+        (422, "invalid_request_error"),
+        (429, "rate_limit_error"),
+        (501, "api_error"),
+        (529, "overloaded_error"),
+    ],
+)
+def test_an_engine_s_error_keeps_its_words(status: int, kind: str) -> None:
+    error = EngineRefused(status, "so é says the engine", given=b'{"error":{"message":"so \\u00e9 says the engine"}}')
+    body = json.loads(messages.error_body(error, "r"))
+    assert body["error"] == {"type": kind, "message": "so é says the engine"}
+
+
+def test_a_prompt_that_is_too_long_is_named_as_agents_expect_in_the_engine_s_words() -> None:
+    told = json.loads(messages.error_body(EngineRefused(400, OVERFLOW), "r"))["error"]
+    assert told == {"type": "invalid_request_error", "message": f"prompt is too long: {OVERFLOW}"}
+    other = json.loads(messages.error_body(RequestRefused(Kind.INVALID_BODY, OVERFLOW), "r"))["error"]
+    assert other["message"] == OVERFLOW
+
+
+def test_an_error_in_a_stream_is_one_event() -> None:
+    error = ShuttingDown("going\ndown")
+    event = messages.error_event(error, "r")
+    assert event == b"event: error\ndata: " + messages.error_body(error, "r") + b"\n\n"
+    assert event.count(b"\n") == 3
+
+
+async def test_the_official_client_raises_the_error_that_was_meant(engine: ScriptedEngine) -> None:
+    async with anthropic.AsyncAnthropic(base_url=engine.url, api_key="k", max_retries=0) as client:
+        for status, expected in ((400, anthropic.BadRequestError), (429, anthropic.RateLimitError)):
+            error = EngineRefused(status, OVERFLOW)
+            engine.reply(json_reply(messages.error_body(error, "r"), error.status))
+            with pytest.raises(expected, match="maximum context length") as caught:
+                await client.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}])
+            assert isinstance(caught.value, anthropic.APIStatusError)
+            assert isinstance(caught.value.body, dict)
+            assert caught.value.body["request_id"] == "r"
