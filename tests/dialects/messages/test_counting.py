@@ -30,6 +30,24 @@ def test_the_prompt_is_the_call_s() -> None:
     assert sent == {key: call[key] for key in sent}
 
 
+@pytest.mark.parametrize(
+    ("fields", "sent"),
+    [
+        ({"thinking": {"type": "disabled"}}, {"reasoning_effort": "none", "enable_thinking": False}),
+        ({"output_config": {"effort": "high"}}, {"reasoning_effort": "high", "enable_thinking": True}),
+        (
+            {"thinking": {"type": "disabled"}, "chat_template_kwargs": {"enable_thinking": True}},
+            {"reasoning_effort": "none", "enable_thinking": True},
+        ),
+        ({"thinking": {"type": "disabled"}, "chat_template_kwargs": 5}, 5),
+    ],
+)
+def test_thinking_shapes_the_prompt_as_in_the_call(fields: dict[str, object], sent: object) -> None:
+    body = json.dumps({"messages": HELLO, **fields}).encode()
+    asked = messages.count_tokens_request(messages.read(body), {})
+    assert json.loads(bytes(asked["chat_template_kwargs"])) == sent
+
+
 def test_a_request_that_cannot_be_served_is_refused() -> None:
     with pytest.raises(RequestRefused, match="must be an array"):
         messages.count_tokens_request(messages.read(b'{"messages":5}'), {})
