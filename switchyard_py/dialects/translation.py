@@ -118,12 +118,13 @@ def assistant_message(texts: Sequence[Slice], reasoning: Sequence[Slice], calls:
 
     vLLM gives `reasoning` to the chat template.
     """
-    text = joined_text(texts)
+    text, thought = joined_text(texts), joined_text(reasoning)
+    thinks = thought != EMPTY_TEXT
     message: dict[str, Slice] = {"role": b'"assistant"', "content": text}
-    if text == EMPTY_TEXT and (reasoning or calls):
+    if text == EMPTY_TEXT and (thinks or calls):
         message["content"] = NULL
-    if reasoning:
-        message["reasoning"] = joined_text(reasoning)
+    if thinks:
+        message["reasoning"] = thought
     if calls:
         message["tool_calls"] = join_array(calls)
     return join_object(message)
