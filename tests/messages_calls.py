@@ -8,7 +8,10 @@ from built_records import encoded
 from scripted_engine import DONE, Request, Turn, chat_body, chat_events
 
 from switchyard_py.config import Target
-from switchyard_py.dialects import messages
+from switchyard_py.dialects.messages import Messages
+from switchyard_py.dialects.messages.reply import reply as messages_reply
+from switchyard_py.dialects.messages.request import to_chat
+from switchyard_py.dialects.messages.stream import MessagesStream
 from switchyard_py.engines.vllm import Prepared, StreamHarvest, WhitespaceHold, harvest_reply, prepare
 from switchyard_py.upstream import SSEReader
 
@@ -18,7 +21,7 @@ HELLO = [{"role": "user", "content": "hi"}]
 
 def translated(request: object, arguments: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The fields of the chat request for a Messages request, parsed."""
-    fields = messages.to_chat(messages.read(encoded(request)), arguments or {})
+    fields = to_chat(Messages().read(encoded(request)), arguments or {})
     return {key: json.loads(bytes(value)) for key, value in fields.items()}
 
 
@@ -26,7 +29,7 @@ def prepared(*, stream: bool, **fields: object) -> Prepared:
     """The engine's request for a captured call."""
     body = encoded({"model": "policy", "max_tokens": 100, "messages": HELLO, "stream": stream, **fields})
     settings = Target(model="served", base_url="http://127.0.0.1/v1")
-    return prepare(messages.to_chat(messages.read(body), {}), body, settings.model, settings, captured=True)
+    return prepare(to_chat(Messages().read(body), {}), body, settings.model, settings, captured=True)
 
 
 def engine_stream(turn: Turn, call: Prepared | None = None) -> bytes:
@@ -43,7 +46,7 @@ def streamed(pieces: Iterable[bytes], call: Prepared | None = None) -> tuple[byt
     """The live part and the tail an agent gets of an engine's stream that arrives in `pieces`."""
     wants = (call or prepared(stream=True)).wants
     reader, harvest, whitespace = SSEReader(), StreamHarvest(wants), WhitespaceHold(wants)
-    stream = messages.MessagesStream(MESSAGE_ID)
+    stream = MessagesStream(MESSAGE_ID)
     live = [
         stream.live(shown)
         for piece in pieces
@@ -59,7 +62,7 @@ def streamed(pieces: Iterable[bytes], call: Prepared | None = None) -> tuple[byt
 def buffered(body: bytes, call: Prepared | None = None) -> bytes:
     """The reply an agent gets for an engine's buffered one."""
     answer, _ = harvest_reply(body, (call or prepared(stream=False)).wants)
-    return messages.reply(answer, MESSAGE_ID)
+    return messages_reply(answer, MESSAGE_ID)
 
 
 def _received(call: Prepared) -> Request:

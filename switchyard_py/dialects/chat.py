@@ -7,10 +7,11 @@ Wire facts: OpenAI's chat streaming reference; SDKs raise on a chunk with a top-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from switchyard_py.dialects.dialect import ArgumentsMemory, read_fields
+from switchyard_py.dialects.arguments import ArgumentsMemory
+from switchyard_py.dialects.dialect import read_conversation
 from switchyard_py.dialects.tail import TailHold
 from switchyard_py.engines.vllm import Chunk, Endpoint
-from switchyard_py.errors import EngineRefused, Kind, RequestRefused, SwitchyardError
+from switchyard_py.errors import EngineRefused, SwitchyardError
 from switchyard_py.rawjson import Slice, encode
 
 _DONE = b"data: [DONE]\n\n"
@@ -32,10 +33,7 @@ class Chat:
         Raises:
             RequestRefused: the body is not a JSON object, or its `messages` are an empty array.
         """
-        fields = read_fields(body)
-        if bytes(fields.get("messages", b"null"))[1:].strip() == b"]":
-            raise RequestRefused(Kind.EMPTY_MESSAGES, "messages must be a non-empty array.", param="messages")
-        return fields
+        return read_conversation(body)
 
     def inquire(self, fields: Mapping[str, Slice], arguments: ArgumentsMemory) -> "Verbatim":
         """The request as it is."""
@@ -58,11 +56,11 @@ class Verbatim:
 
     fields: Mapping[str, Slice]
 
-    def reply(self, answer: bytes) -> bytes:
+    def reply(self, answer: bytes, call_id: str) -> bytes:
         """The answer as it is."""
         return answer
 
-    def stream(self) -> "ChatStream":
+    def stream(self, call_id: str) -> "ChatStream":
         """A new writer that keeps back the tail."""
         return ChatStream()
 

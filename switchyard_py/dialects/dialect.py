@@ -3,23 +3,21 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from switchyard_py.dialects.arguments import ArgumentsMemory
 from switchyard_py.engines.vllm import Chunk, Endpoint
 from switchyard_py.errors import Kind, RequestRefused, SwitchyardError
 from switchyard_py.rawjson import InvalidJSON, Slice, check_text, decode, split_object
-
-
-class ArgumentsMemory(Protocol):
-    """Where a translation finds the very string that the engine generated as a tool call's arguments."""
-
-    def get(self, tool_call_id: str) -> str | None:
-        """The string, None where it is not known."""
 
 
 class AnswerStream(Protocol):
     """Writes one streamed answer: live what the agent may see at once, and the tail when the record is committed."""
 
     def live(self, chunk: Chunk) -> bytes:
-        """The events to send now, b"" for none."""
+        """The events to send now, b"" for none.
+
+        Raises:
+            EngineFault: the chunk cannot be told in the dialect.
+        """
 
     def tail(self) -> bytes:
         """Everything that was kept back, and the end of the stream."""
@@ -32,10 +30,14 @@ class Inquiry(Protocol):
     def fields(self) -> Mapping[str, Slice]:
         """The request at the engine's endpoint; `model` and the session field are still the agent's."""
 
-    def reply(self, answer: bytes) -> bytes:
-        """The engine's buffered reply as the agent gets it."""
+    def reply(self, answer: bytes, call_id: str) -> bytes:
+        """The engine's buffered reply as the agent gets it. `call_id` is a UUID; ids that are ours are made of it.
 
-    def stream(self) -> AnswerStream:
+        Raises:
+            EngineFault: it cannot be told in the dialect.
+        """
+
+    def stream(self, call_id: str) -> AnswerStream:
         """A new writer for the engine's streamed reply."""
 
 
@@ -97,6 +99,18 @@ def read_fields(body: bytes) -> dict[str, Slice]:
         return split_object(check_text(body))
     except InvalidJSON as error:
         raise RequestRefused(Kind.INVALID_BODY, f"The request body must be a JSON object: {error}.") from None
+
+
+def read_conversation(body: bytes) -> dict[str, Slice]:
+    """The same for a request with `messages`.
+
+    Raises:
+        RequestRefused: also where they are an empty array.
+    """
+    fields = read_fields(body)
+    if bytes(fields.get("messages", b"null"))[1:].strip() == b"]":
+        raise RequestRefused(Kind.EMPTY_MESSAGES, "messages must be a non-empty array.", param="messages")
+    return fields
 
 
 def asked_model(fields: Mapping[str, Slice]) -> str | None:

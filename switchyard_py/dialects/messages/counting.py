@@ -7,10 +7,6 @@ from switchyard_py.dialects.messages.request import to_chat
 from switchyard_py.engines.vllm import EngineFault
 from switchyard_py.rawjson import InvalidJSON, Slice, decode, encode
 
-COUNT_PATH = "/v1/messages/count_tokens"
-ENGINE_COUNT_PATH = "/tokenize"
-"""Stands beside the engine's `/v1`, not below it."""
-
 # What vLLM 0.32 makes a prompt of there.
 _PROMPT_FIELDS = ("model", "messages", "tools", "chat_template", "chat_template_kwargs", "mm_processor_kwargs")
 

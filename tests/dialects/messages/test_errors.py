@@ -6,7 +6,7 @@ import anthropic
 import pytest
 from scripted_engine import ScriptedEngine, json_reply
 
-from switchyard_py.dialects import messages
+from switchyard_py.dialects.messages.errors import error_body, error_event
 from switchyard_py.errors import EngineRefused, Kind, RequestRefused, ShuttingDown, SwitchyardError
 
 OVERFLOW = (
@@ -27,7 +27,7 @@ TYPES = {
 @pytest.mark.parametrize("kind", Kind)
 def test_every_error_has_the_shape_of_the_dialect(kind: Kind) -> None:
     error = SwitchyardError(kind, "why")
-    body = json.loads(messages.error_body(error, "req-1"))
+    body = json.loads(error_body(error, "req-1"))
     assert body == {"type": "error", "error": {"type": TYPES[error.status], "message": "why"}, "request_id": "req-1"}
 
 
@@ -47,21 +47,21 @@ def test_every_error_has_the_shape_of_the_dialect(kind: Kind) -> None:
 )
 def test_an_engine_s_error_keeps_its_words(status: int, kind: str) -> None:
     error = EngineRefused(status, "so é says the engine", given=b'{"error":{"message":"so \\u00e9 says the engine"}}')
-    body = json.loads(messages.error_body(error, "r"))
+    body = json.loads(error_body(error, "r"))
     assert body["error"] == {"type": kind, "message": "so é says the engine"}
 
 
 def test_a_prompt_that_is_too_long_is_named_as_agents_expect_in_the_engine_s_words() -> None:
-    told = json.loads(messages.error_body(EngineRefused(400, OVERFLOW), "r"))["error"]
+    told = json.loads(error_body(EngineRefused(400, OVERFLOW), "r"))["error"]
     assert told == {"type": "invalid_request_error", "message": f"prompt is too long: {OVERFLOW}"}
-    other = json.loads(messages.error_body(RequestRefused(Kind.INVALID_BODY, OVERFLOW), "r"))["error"]
+    other = json.loads(error_body(RequestRefused(Kind.INVALID_BODY, OVERFLOW), "r"))["error"]
     assert other["message"] == OVERFLOW
 
 
 def test_an_error_in_a_stream_is_one_event() -> None:
     error = ShuttingDown("going\ndown")
-    event = messages.error_event(error, "r")
-    assert event == b"event: error\ndata: " + messages.error_body(error, "r") + b"\n\n"
+    event = error_event(error, "r")
+    assert event == b"event: error\ndata: " + error_body(error, "r") + b"\n\n"
     assert event.count(b"\n") == 3
 
 
@@ -69,7 +69,7 @@ async def test_the_official_client_raises_the_error_that_was_meant(engine: Scrip
     async with anthropic.AsyncAnthropic(base_url=engine.url, api_key="k", max_retries=0) as client:
         for status, expected in ((400, anthropic.BadRequestError), (429, anthropic.RateLimitError)):
             error = EngineRefused(status, OVERFLOW)
-            engine.reply(json_reply(messages.error_body(error, "r"), error.status))
+            engine.reply(json_reply(error_body(error, "r"), error.status))
             with pytest.raises(expected, match="maximum context length") as caught:
                 await client.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}])
             assert isinstance(caught.value, anthropic.APIStatusError)

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from messages_calls import HELLO, buffered, engine_reply, engine_stream, streamed, translated
 from scripted_engine import Turn
 
-from switchyard_py.dialects import messages
+from switchyard_py.dialects.messages import Messages
+from switchyard_py.dialects.messages.request import to_chat
 from switchyard_py.errors import RequestRefused
 
-Messages = list[dict[str, Any]]
+ChatMessages = list[dict[str, Any]]
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 PICTURE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
 
@@ -24,9 +25,9 @@ def text(words: str, **more: Any) -> dict[str, Any]:
     return {"type": "text", "text": words, **more}
 
 
-def chat(*turns: dict[str, Any], system: Any = None, memory: dict[str, str] | None = None) -> Messages:
+def chat(*turns: dict[str, Any], system: Any = None, memory: dict[str, str] | None = None) -> ChatMessages:
     """The chat messages of a conversation."""
-    sent: Messages = translated({"model": "m", "messages": list(turns), "system": system}, memory)["messages"]
+    sent: ChatMessages = translated({"model": "m", "messages": list(turns), "system": system}, memory)["messages"]
     return sent
 
 
@@ -155,7 +156,7 @@ def test_arguments_that_are_not_remembered_keep_the_agent_s_bytes() -> None:
         b'{"model":"m","messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t\\u0031","name":"f",'
         b'"input":{"b": 1.0e0,"a":12345678901234567890123,"b":"\\u00e9"}}]}]}'
     )
-    sent = bytes(messages.to_chat(messages.read(body), {})["messages"])
+    sent = bytes(to_chat(Messages().read(body), {})["messages"])
     expected = json.dumps('{"b": 1.0e0,"a":12345678901234567890123,"b":"\\u00e9"}')
     assert sent.endswith(
         b'{"id":"t\\u0031","type":"function","function":{"name":"f","arguments":%b}}]}]' % expected.encode()
@@ -204,7 +205,7 @@ def test_a_reply_that_is_sent_back_reaches_the_engine_as_it_left_it(turn: Turn, 
     assert sent == {key: value for key, value in said.items() if value or key == "content"}
 
 
-def conversations() -> st.SearchStrategy[Messages]:
+def conversations() -> st.SearchStrategy[ChatMessages]:
     """Conversations of every form; each text in them, `<number>`, stands there once."""
     words = st.none()
     block = st.sampled_from(["text", "image", "document"])
@@ -219,7 +220,7 @@ def conversations() -> st.SearchStrategy[Messages]:
     return st.lists(turn, min_size=1, max_size=6).map(_numbered)
 
 
-def _numbered(turns: list[tuple[str, Any]]) -> Messages:
+def _numbered(turns: list[tuple[str, Any]]) -> ChatMessages:
     numbers = count()
 
     def say() -> str:
@@ -246,7 +247,7 @@ def _numbered(turns: list[tuple[str, Any]]) -> Messages:
 
 
 @given(conversations())
-def test_every_text_reaches_the_engine_once_and_in_order(turns: Messages) -> None:
+def test_every_text_reaches_the_engine_once_and_in_order(turns: ChatMessages) -> None:
     # Within one turn of the assistant, chat has thinking, text and calls apart from each other.
     kinds = ("thinking", "text", "tool_use")
     keys = ("role", "reasoning", "tool_call_id", "content", "tool_calls")

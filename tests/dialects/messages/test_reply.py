@@ -10,7 +10,7 @@ from messages_calls import MESSAGE_ID, buffered, engine_reply
 from scripted_engine import ScriptedEngine, Turn, json_reply
 from wire_recordings import recordings
 
-from switchyard_py.dialects import messages
+from switchyard_py.dialects.messages.reply import reply as messages_reply
 from switchyard_py.dialects.messages.reply import stop_reason, usage
 from switchyard_py.engines.vllm import EngineFault
 
@@ -20,7 +20,7 @@ REPLIES = {each.name: each.body for each in recordings() if not each.is_stream a
 def replied(message: object, finish: str = "stop", **more: Any) -> dict[str, Any]:
     choice = {"index": 0, "message": message, "finish_reason": finish, **more}
     body = json.dumps({"id": "chatcmpl-1", "model": "m", "choices": [choice]}).encode()
-    return read_message(messages.reply(body, MESSAGE_ID))
+    return read_message(messages_reply(body, MESSAGE_ID))
 
 
 def called(arguments: object) -> Any:
@@ -136,12 +136,12 @@ def test_input_is_an_object_whatever_was_generated() -> None:
 def test_input_with_a_lone_surrogate_stays_json() -> None:
     call = {"id": "c", "function": {"name": "f", "arguments": '{"a":"\ud800"}'}}
     body = json.dumps({"model": "m", "choices": [{"message": {"tool_calls": [call]}, "finish_reason": "stop"}]})
-    assert b'"input":{"a":"\\ud800"}' in messages.reply(body.encode(), MESSAGE_ID)
+    assert b'"input":{"a":"\\ud800"}' in messages_reply(body.encode(), MESSAGE_ID)
 
 
 def test_text_keeps_the_engine_s_spelling() -> None:
     body = b'{"model":"m\\u00e9","choices":[{"message":{"content":"\\u00e9\\ud800\\/"},"finish_reason":"stop"}]}'
-    reply = messages.reply(body, MESSAGE_ID)
+    reply = messages_reply(body, MESSAGE_ID)
     assert b'"text":"\\u00e9\\ud800\\/"' in reply
     assert b'"model":"m\\u00e9"' in reply
 
@@ -149,7 +149,7 @@ def test_text_keeps_the_engine_s_spelling() -> None:
 @pytest.mark.parametrize("message", [b"5", b'{"tool_calls":5}', b'{"tool_calls":[{"function":[]}]}'])
 def test_a_message_that_is_none_is_the_engine_s_fault(message: bytes) -> None:
     with pytest.raises(EngineFault, match="the engine's message cannot be read"):
-        messages.reply(b'{"choices":[{"message":%b,"finish_reason":"stop"}]}' % message, MESSAGE_ID)
+        messages_reply(b'{"choices":[{"message":%b,"finish_reason":"stop"}]}' % message, MESSAGE_ID)
 
 
 async def test_the_official_client_reads_a_reply(engine: ScriptedEngine) -> None:

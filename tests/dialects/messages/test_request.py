@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from messages_calls import HELLO, prepared, translated
 
-from switchyard_py.dialects import messages
+from switchyard_py.dialects.dialect import asked_model
+from switchyard_py.dialects.messages import Messages
+from switchyard_py.dialects.messages.request import to_chat
 from switchyard_py.errors import RequestRefused
 from switchyard_py.rawjson import join_object
 
@@ -30,7 +32,7 @@ def test_the_smallest_request() -> None:
 
 def test_what_both_dialects_have_is_sent_byte_for_byte() -> None:
     body = b'{"temperature":1.0e0,"max_tokens": 100,"top_p":0.50,"top_k":40,"model":"m\\u00e9","messages":[]}'
-    fields = messages.to_chat(messages.read(body.replace(b"[]", b'[{"role":"user","content":"\\/"}]')), {})
+    fields = to_chat(Messages().read(body.replace(b"[]", b'[{"role":"user","content":"\\/"}]')), {})
     assert join_object(fields) == (
         b'{"temperature":1.0e0,"max_tokens":100,"top_p":0.50,"top_k":40,"model":"m\\u00e9",'
         b'"messages":[{"role":"user","content":"\\/"}]}'
@@ -121,7 +123,7 @@ def test_tools_keep_their_own_spelling() -> None:
         b'"description":"\\u00e9","input_schema":%b,"name":"f","type":"custom","strict":true,"defer_loading":true,'
         b'"input_examples":[{}],"description":"last"},{"name":"g","type":null,"input_schema":{}}]}' % schema
     )
-    sent = messages.to_chat(messages.read(body), {})["tools"]
+    sent = to_chat(Messages().read(body), {})["tools"]
     assert bytes(sent) == (
         b'[{"type":"function","function":{"name":"f","description":"last","parameters":%b,"strict":true}},'
         b'{"type":"function","function":{"name":"g","parameters":{}}}]' % schema
@@ -194,5 +196,5 @@ def test_what_is_wrong_is_named_with_its_place(fields: dict[str, Any], where: st
 
 def test_the_body_is_read_as_any_other() -> None:
     with pytest.raises(RequestRefused, match="non-empty"):
-        messages.read(b'{"messages":[]}')
-    assert messages.asked_model(messages.read(json.dumps(CALL).encode())) == "m"
+        Messages().read(b'{"messages":[]}')
+    assert asked_model(Messages().read(json.dumps(CALL).encode())) == "m"

@@ -10,7 +10,8 @@ from messages_calls import MESSAGE_ID, buffered, engine_reply, engine_stream, pr
 from scripted_engine import ScriptedEngine, Turn, sse_reply
 from wire_recordings import recordings
 
-from switchyard_py.dialects import messages
+from switchyard_py.dialects.messages.errors import error_event
+from switchyard_py.dialects.messages.stream import MessagesStream
 from switchyard_py.engines.vllm import Chunk, EngineFault, Part
 from switchyard_py.errors import Kind, SwitchyardError
 from switchyard_py.rawjson import split_object
@@ -130,7 +131,7 @@ def call(index: int, arguments: str, name: str | None = None) -> bytes:
 
 
 def message_of(*chunks: Chunk) -> Event:
-    stream = messages.MessagesStream(MESSAGE_ID)
+    stream = MessagesStream(MESSAGE_ID)
     live = b"".join(map(stream.live, chunks))
     return assembled(read_events(live + stream.tail()))
 
@@ -181,22 +182,22 @@ def test_other_choices_are_not_told() -> None:
 
 
 def test_text_keeps_the_engine_s_spelling() -> None:
-    stream = messages.MessagesStream(MESSAGE_ID)
+    stream = MessagesStream(MESSAGE_ID)
     assert b'"text":"\\u00e9\\ud800\\/"}' in stream.live(chunk(b'{"content":"\\u00e9\\ud800\\/"}'))
 
 
 @pytest.mark.parametrize("calls", [b"5", b"[5]", b'[{"function":5}]'])
 def test_a_delta_that_is_none_is_the_engine_s_fault(calls: bytes) -> None:
-    stream = messages.MessagesStream(MESSAGE_ID)
+    stream = MessagesStream(MESSAGE_ID)
     with pytest.raises(EngineFault, match="a delta of the engine's stream cannot be read"):
         stream.live(chunk(b'{"tool_calls":%b}' % calls))
 
 
 def test_an_error_in_the_middle_ends_the_stream() -> None:
     whole = engine_stream(TURNS["text"])
-    stream = messages.MessagesStream(MESSAGE_ID)
+    stream = MessagesStream(MESSAGE_ID)
     live = stream.live(chunk(b'{"content":"Gr"}'))
-    end = messages.error_event(SwitchyardError(Kind.UPSTREAM_ERROR, "the engine's stream ended early"), "req-1")
+    end = error_event(SwitchyardError(Kind.UPSTREAM_ERROR, "the engine's stream ended early"), "req-1")
     *_, error = read_events(live + end)
     assert error["type"] == "error"
     assert error["error"] == {"type": "api_error", "message": "the engine's stream ended early"}
