@@ -33,8 +33,8 @@ class Attempts:
     async def send(self, request: UpstreamRequest, target: Target, name: str) -> Reply:
         """Send a request, and again while `retries` and `retry_budget` of the target last.
 
-        Returns the first reply that is no such refusal, else the last refusal. Between two attempts it waits as long
-        as the engine's `Retry-After` asks, else a growing, scattered while; a wait beyond the budget is not begun.
+        Returns the first reply that is no such refusal, else the last refusal. Between two attempts it waits a little
+        more than the engine's `Retry-After` asks, else a growing while; a wait beyond the budget is not begun.
         Cancelling ends the wait at once. `name` is what the log calls the request.
 
         Raises what `Upstream.send` raises, of the last attempt.
@@ -54,7 +54,7 @@ class Attempts:
                 if reply.status not in REFUSED_BEFORE_GENERATING:
                     return reply
                 advised = advised_pause(reply.headers)
-                pause = _own_pause(repeated) if advised is None else advised
+                pause = _own_pause(repeated) if advised is None else advised + _own_pause(0)
                 if repeated == target.retries or time.monotonic() + pause > deadline:
                     return reply
                 reply.close()
@@ -81,7 +81,8 @@ def advised_pause(headers: Mapping[str, str]) -> float | None:
 
 def _own_pause(repeated: int) -> float:
     # Scattered, so that calls refused together do not come back together.
-    return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**repeated) * random.uniform(0.5, 1.0)  # noqa: S311
+    seconds = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(repeated, 16))
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 def _nothing_was_sent(error: UpstreamError) -> bool:
