@@ -9,8 +9,7 @@ Nothing is sent before the call's intent is on disk, and the agent sees nothing 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
@@ -24,31 +23,25 @@ from switchyard_py.capture.losses import Losses
 from switchyard_py.config import CaptureSettings, ServerSettings, SessionSettings
 from switchyard_py.dialects.dialect import Dialect, Inquiry, asked_model
 from switchyard_py.engines import vllm
-from switchyard_py.engines.vllm import Endpoint, EngineFault, StreamHarvest, WhitespaceHold
+from switchyard_py.engines.vllm import Endpoint, StreamHarvest, WhitespaceHold
 from switchyard_py.errors import Kind, RequestRefused, ShuttingDown, SwitchyardError
-from switchyard_py.heartbeats import Heartbeats
+from switchyard_py.exchange import MAX_REPLY_BYTES, engine_reply, is_event_stream, pass_on, read_out
 from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.observation import AGENT_GONE, Observation
 from switchyard_py.passage import Passage
 from switchyard_py.rawjson import Slice
-from switchyard_py.refusals import engine_failed, engine_refused
 from switchyard_py.replays import Replays
-from switchyard_py.routing.credentials import hide_credentials_in_error
 from switchyard_py.routing.table import Destination, RouteTable
 from switchyard_py.sessions import Identity, header_values, identify
 from switchyard_py.side_calls import SideCalls
 from switchyard_py.tool_arguments import GeneratedArguments
-from switchyard_py.upstream import Reply, SSEReader, UpstreamError, header_bytes
+from switchyard_py.upstream import Reply, SSEReader, header_bytes
 from switchyard_py.worker import WorkThread
 
 log = logging.getLogger(__name__)
 
 # Smaller bodies are cheaper to take apart at once than to hand to the worker thread.
 LARGE_BYTES = 32 * 1024
-MAX_REPLY_BYTES = 1024 * 1024 * 1024
-MAX_ERROR_BYTES = 1024 * 1024
-# After the end of a stream its connection is read out so that it can be used again, but not for ever.
-DRAIN_SECONDS = 1.0
 
 T = TypeVar("T")
 
@@ -179,7 +172,7 @@ class Proxy:
     async def _capture(self, passage: Passage, call: OpenCall) -> None:
         """Answer a call that has begun. Whatever happens, it ends in one state of the ledger."""
         try:
-            async with self._reply(passage, call.uuid) as reply:
+            async with engine_reply(self._attempts, passage) as reply:
                 await self._answer(passage, call, reply)
         except AgentGone as gone:
             await self._fail(passage, call, gone.reason)
@@ -200,7 +193,7 @@ class Proxy:
 
     async def _answer(self, passage: Passage, call: OpenCall | None, reply: Reply) -> None:
         """Hand the engine's answer to the agent in its dialect, and record it where there is a `call`."""
-        if _is_event_stream(reply):
+        if is_event_stream(reply):
             await self._answer_stream(passage, call, reply)
         else:
             await self._answer_buffered(passage, call, reply)
@@ -256,7 +249,7 @@ class Proxy:
         await agent.drained()
         await self._commit(passage, call, generation, size)
         await agent.finish(stream.tail())
-        await _drain(chunks)
+        await read_out(chunks)
 
     async def _commit(self, passage: Passage, call: OpenCall | None, generation: Generation, size: int) -> None:
         """Make the record of a captured call durable. On return the agent may get the tail.
@@ -288,66 +281,11 @@ class Proxy:
 
     async def _forward(self, passage: Passage) -> None:
         """Answer a call that is not captured."""
-        async with self._reply(passage, passage.agent.request_id) as reply:
+        async with engine_reply(self._attempts, passage) as reply:
             if passage.dialect.verbatim or not passage.dialect.endpoint.generates:
-                await self._pass_on(passage, reply)
+                await pass_on(passage, reply)
             else:
                 await self._answer(passage, None, reply)
-
-    async def _pass_on(self, passage: Passage, reply: Reply) -> None:
-        """Hand what the engine sends to the agent as it is; only a buffered reply may have to be translated."""
-        agent = passage.agent
-        if not _is_event_stream(reply):
-            with agent.present():
-                body = await reply.read(MAX_REPLY_BYTES)
-            content_type = reply.headers.get("content-type", "application/json")
-            told = passage.inquiry.reply(hide_credentials_in_error(body, passage.target), agent.request_id)
-            await agent.answer(200, ((b"content-type", header_bytes(content_type)),), told)
-            return
-        await agent.start(200, EVENT_STREAM)
-        chunks, reader, done = reply.chunks(), SSEReader(), False
-        with agent.present():
-            async for data in chunks:
-                events = reader.feed(data)
-                done = done or any(event.data == vllm.DONE for event in events)
-                if events:
-                    shown = (hide_credentials_in_error(event.raw, passage.target) for event in events)
-                    await agent.send(b"".join(shown))
-        if not done:
-            raise EngineFault("the engine's stream ended early")
-        await agent.finish(reader.end())
-
-    @asynccontextmanager
-    async def _reply(self, passage: Passage, request_id: str) -> AsyncIterator[Reply]:
-        """The engine's reply, once it has begun with status 200; the connection is dropped if it is not read out.
-
-        Raises:
-            SwitchyardError: there is none, or, out of the block, it broke off.
-            AgentGone: the agent went while it was waited for.
-        """
-        agent, target = passage.agent, passage.target
-        silence = target.early_headers_after if passage.prepared.streamed else None
-        try:
-            with agent.present(), Heartbeats(agent, silence):
-                request = passage.request(request_id)
-                reply = await self._attempts.send(request, target, request_id)
-            try:
-                if reply.status != 200:
-                    with agent.present():
-                        body = await reply.read(MAX_ERROR_BYTES)
-                    if not passage.is_overflow(reply.status, body):
-                        raise engine_refused(reply.status, reply.headers, body, target)
-                    reply = passage.empty_reply(request_id)
-                if _is_event_stream(reply) and not passage.prepared.streamed:
-                    raise EngineFault("the engine answered with a stream that was not asked for")
-                if agent.begun and not _is_event_stream(reply):
-                    raise EngineFault("the engine answered without a stream to a call that asked for one")
-                with Heartbeats(agent, silence if _is_event_stream(reply) else None):
-                    yield reply
-            finally:
-                reply.close()
-        except (UpstreamError, EngineFault) as error:
-            raise engine_failed(error, target) from error
 
     async def _fail(self, passage: Passage, call: OpenCall, reason: str) -> None:
         if not call.ended:
@@ -371,17 +309,3 @@ class Proxy:
         else:
             headers = [(name.encode(), header_bytes(value)) for name, value in error.headers.items()]
             await agent.answer(error.status, [*JSON, *headers], dialect.error_body(error, agent.request_id))
-
-
-def _is_event_stream(reply: Reply) -> bool:
-    return reply.headers.get("content-type", "").lower().startswith("text/event-stream")
-
-
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
-    """Read what is left of a reply whose end has been seen."""
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in chunks:
-                pass
-    except (UpstreamError, TimeoutError):
-        pass
