@@ -76,6 +76,7 @@ class Metrics:
         self._overhead_first, self._overhead_last = overhead.labels("first_byte"), overhead.labels("last_byte")
         self._tokens = cache(self._counter("tokens", "Tokens as engines reported them.", "route", "kind").labels)
         self._unidentified = self._counter("unidentified_calls", "Calls on a captured route without a session.")
+        self._uncaptured = self._counter("uncaptured_calls", "Calls sent although the store could not begin them.")
         self._disconnects = self._counter("client_disconnects", "Calls whose agent went before its answer was whole.")
         self._replays = self._counter("replays", "Calls answered from a record that nobody had received.")
 
@@ -127,6 +128,8 @@ class Metrics:
             self._disconnects.inc()
         if observation.unidentified:
             self._unidentified.inc()
+        if observation.lost:
+            self._uncaptured.inc()
         if observation.replayed:
             self._replays.inc()
         for kind, count in observation.tokens.items():

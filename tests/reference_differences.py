@@ -18,6 +18,7 @@ _GROUPS: list[tuple[str, str, list[str]]] = [
         ["lone_surrogate_in_message", "number_fidelity", "number_fidelity2", "number_int_over_u64"],
     ),
     ("text completions are served and captured too", _ALL, ["post_completions"]),
+    ("the engine counts tokens for agents too", "sent_on status answer", ["post_tokenize"]),
     ("nesting beyond the limit is the agent's mistake: 400", "status answer", ["body_deep_nesting_500"]),
     ("NaN is not JSON, and was turned into null silently", _ALL, ["body_nan_literal"]),
     (

@@ -24,7 +24,15 @@ AUTH = {
     "session_secrets": [SECRET, "session-secret-old"],
 }
 HELLO = Turn(text="hello")
-CALLER_PATHS = ("/v1/chat/", "/v1/messages", "/v1/responses", "/v1/completions", "/v1/models")
+CALLER_PATHS = (
+    "/v1/chat/",
+    "/v1/messages",
+    "/v1/responses",
+    "/v1/completions",
+    "/v1/models",
+    "/tokenize",
+    "/detokenize",
+)
 
 
 def signed(session_id: str, secret: str = SECRET) -> dict[str, str]:

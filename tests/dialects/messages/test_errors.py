@@ -14,8 +14,12 @@ OVERFLOW = (
 )
 TYPES = {
     400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "invalid_request_error",
+    409: "invalid_request_error",
     413: "request_too_large",
     500: "api_error",
     502: "api_error",
