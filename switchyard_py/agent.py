@@ -85,11 +85,13 @@ class Agent:
         """The request's body; the agent is watched from here on.
 
         Raises:
-            RequestRefused: it is larger than `limit` bytes, or nothing of it came for `stall_seconds`; the rest is
-                left unread.
+            RequestRefused: it is larger than `limit` bytes, or compressed, or nothing of it came for `stall_seconds`; the
+                rest is left unread.
             AgentGone: the connection closed before its end.
         """
-        declared = next((value for name, value in self.scope["headers"] if name == b"content-length"), b"")
+        headers = dict(self.scope["headers"])
+        _check_encoding(headers.get(b"content-encoding", b""))
+        declared = headers.get(b"content-length", b"")
         _check_size(int(declared) if declared.isdigit() else 0, limit)
         parts: list[bytes] = []
         size, more = 0, True
@@ -219,6 +221,12 @@ async def _within(seconds: float, receive: Receive) -> Message:
             "of this proxy."
         )
         raise RequestStalled(text) from None
+
+
+def _check_encoding(encoding: bytes) -> None:
+    if encoding.lower() not in (b"", b"identity"):
+        text = "The request body has a content-encoding, which this proxy does not undo: send it as it is."
+        raise RequestRefused(Kind.UNSUPPORTED_ENCODING, text)
 
 
 def _check_size(size: int, limit: int) -> None:

@@ -64,11 +64,12 @@ class Kind(Enum):
     UNKNOWN_RECORD = Shape(404, "not_found_error", "unknown_record")
     SESSION_GONE = Shape(404, "not_found_error", "session_gone")
     METHOD_NOT_ALLOWED = Shape(405, "invalid_request_error", "method_not_allowed")
-    REQUEST_TIMEOUT = Shape(408, "invalid_request_error", "request_timeout")
-    OPEN_CALLS = Shape(409, "conflict_error", "open_calls")
+    REQUEST_TIMEOUT = Shape(408, "invalid_request_error", "request_timeout", should_retry=True)
+    OPEN_CALLS = Shape(409, "conflict_error", "open_calls", should_retry=True)
     SESSION_SEALED = Shape(409, "conflict_error", "session_sealed", should_retry=False)
     SESSION_DELETED = Shape(409, "conflict_error", "session_deleted", should_retry=False)
     REQUEST_TOO_LARGE = Shape(413, "invalid_request_error", "request_too_large")
+    UNSUPPORTED_ENCODING = Shape(415, "invalid_request_error", "unsupported_encoding")
     # The same request meets the same mistake, and may have been answered by the engine before that.
     INTERNAL = Shape(500, "server_error", "internal_error", should_retry=False)
     # Engines restart, and a generation that was cut off is not going on.

@@ -110,7 +110,9 @@ class Passage:
         headers = [("content-type", "application/json"), *target_headers(target), ("x-request-id", request_id)]
         if self.identity.session_id is not None:
             headers.append(("x-session-id", self.identity.session_id))
-        headers += [(name, self.headers[name]) for name in PASSED_HEADERS if name in self.headers]
+        # An engine would refuse the whole call for a header of some 10 KB.
+        traces = [(name, self.headers.get(name, "")) for name in PASSED_HEADERS]
+        headers += [(name, value) for name, value in traces if 0 < len(value) <= MAX_KEPT_HEADER]
         return UpstreamRequest(
             "POST",
             self.prepared.endpoint.url(target.base_url),
