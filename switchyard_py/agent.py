@@ -85,7 +85,7 @@ class Agent:
         """The request's body; the agent is watched from here on.
 
         Raises:
-            RequestRefused: it is larger than `limit` bytes, or compressed, or nothing of it came for `stall_seconds`; the
+            RequestRefused: it is compressed, larger than `limit` bytes, or nothing of it came for `stall_seconds`; the
                 rest is left unread.
             AgentGone: the connection closed before its end.
         """

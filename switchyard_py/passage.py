@@ -39,6 +39,8 @@ class Passage:
     prepared: Prepared
     course: Course
     digest: str
+    size: int
+    """Bytes of the call seen so far, of its request and of its reply."""
     repeats: MissedCall | None = None
     seen: Callable[[], Generation] = field(default=Generation)
     overflowed: bool = False
@@ -73,7 +75,8 @@ class Passage:
             user_agent=_cut(headers.get("user-agent")),
         )
         digest = request_digest(vllm.generative(fields)) if captured else ""
-        return cls(agent, headers, identity, destination, dialect, inquiry, prepared, course, digest)
+        size = len(prepared.body)
+        return cls(agent, headers, identity, destination, dialect, inquiry, prepared, course, digest, size)
 
     @property
     def target(self) -> Target:

@@ -201,13 +201,13 @@ class Proxy:
     async def _answer_buffered(self, passage: Passage, call: OpenCall | None, reply: Reply) -> None:
         with passage.agent.present():
             body = await reply.read(MAX_REPLY_BYTES)
-        size = len(body) + len(passage.prepared.body)
+        passage.size += len(body)
         prepared = passage.prepared
-        answer, generation = await self._work(size, vllm.harvest_reply, body, prepared.wants, prepared.endpoint)
-        told = await self._work(size, passage.inquiry.reply, answer, passage.agent.request_id)
+        answer, generation = await self._work(passage.size, vllm.harvest_reply, body, prepared.wants, prepared.endpoint)
+        told = await self._work(passage.size, passage.inquiry.reply, answer, passage.agent.request_id)
         if prepared.endpoint is Endpoint.CHAT:
             passage.answer = lambda: answer
-        await self._commit(passage, call, generation, size)
+        await self._commit(passage, call, generation)
         await passage.agent.answer(200, JSON, told)
 
     async def _answer_stream(self, passage: Passage, call: OpenCall | None, reply: Reply) -> None:
@@ -216,24 +216,26 @@ class Proxy:
         harvest = StreamHarvest(wants, endpoint, drops_whitespace=drops_whitespace)
         whitespace = WhitespaceHold(wants, on=drops_whitespace and endpoint is Endpoint.CHAT)
         stream = passage.inquiry.stream(agent.request_id)
+        reader = SSEReader()
+
+        def take(data: bytes, live: list[bytes]) -> None:
+            for event in reader.feed(data):
+                if event.data is None:
+                    live.append(event.raw)
+                    continue
+                passage.course.first_token_at = passage.course.first_token_at or time.time()
+                for chunk in harvest.feed(event.data):
+                    live.extend(map(stream.live, whitespace.feed(chunk)))
+
         passage.seen = lambda: harvest.generation
         await agent.start(200, EVENT_STREAM)
         chunks = reply.chunks()
-        size = len(passage.prepared.body)
         with agent.present():
-            reader = SSEReader()
             async for data in chunks:
-                size += len(data)
-                live = []
+                passage.size += len(data)
+                live: list[bytes] = []
                 try:
-                    for event in reader.feed(data):
-                        if event.data is None:
-                            live.append(event.raw)
-                            continue
-                        passage.course.first_token_at = passage.course.first_token_at or time.time()
-                        live += [
-                            stream.live(shown) for chunk in harvest.feed(event.data) for shown in whitespace.feed(chunk)
-                        ]
+                    await self._work(reader.waiting + len(data), take, data, live)
                 finally:
                     # What the engine said before a fault reaches the agent before the fault does.
                     if any(live):
@@ -247,11 +249,11 @@ class Proxy:
             passage.answer = lambda: vllm.buffered_answer(generation, wants)
         # An agent that has stopped reading is not known to be there.
         await agent.drained()
-        await self._commit(passage, call, generation, size)
+        await self._commit(passage, call, generation)
         await agent.finish(stream.tail())
         await read_out(chunks)
 
-    async def _commit(self, passage: Passage, call: OpenCall | None, generation: Generation, size: int) -> None:
+    async def _commit(self, passage: Passage, call: OpenCall | None, generation: Generation) -> None:
         """Make the record of a captured call durable. On return the agent may get the tail.
 
         Raises:
@@ -262,19 +264,19 @@ class Proxy:
             return
         session_id = call.intent.session_id
         passage.course.kind = self._side_calls.guess(session_id, passage.headers, has_tools=passage.has_tools)
-        record = await self._work(size, passage.record, call, generation)
+        record = await self._work(passage.size, passage.record, call, generation)
         if not passage.agent.gone:
             started = time.perf_counter()
             try:
                 await call.commit(record)
                 passage.agent.observation.committed(record, time.perf_counter() - started)
             except StoreUnavailable as error:
-                await self._replays.undelivered(passage, call, size)
+                await self._replays.undelivered(passage, call)
                 text = f"The answer is withheld, because it could not be recorded: {error}."
                 raise SwitchyardError(Kind.CAPTURE_UNAVAILABLE, text) from error
         if passage.agent.gone:
             await call.undelivered(record)
-            await self._replays.undelivered(passage, call, size)
+            await self._replays.undelivered(passage, call)
             raise AgentGone
         if not passage.dialect.verbatim:
             self._arguments.keep(session_id, call.uuid, generation)
@@ -291,7 +293,8 @@ class Proxy:
         if not call.ended:
             log.info("call %s of session %s failed: %s", call.uuid, call.intent.session_id, reason)
             self._replays.failed(call)
-            await call.fail(reason, await self._work(len(passage.prepared.body), passage.partial_record, call))
+            # A large event may still be in the worker thread, which takes the record after it.
+            await call.fail(reason, await self._work(passage.size, passage.partial_record, call))
 
     async def _work(self, size: int, function: Callable[..., T], *args: Any) -> T:
         """Run `function`, in the worker thread when the bytes it handles would keep the event loop busy for long."""

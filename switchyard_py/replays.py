@@ -57,12 +57,12 @@ class Replays:
         """The agent of a call got no answer, and there is none."""
         self._retries.add(call)
 
-    async def undelivered(self, passage: Passage, call: OpenCall, size: int) -> None:
-        """The agent of a call did not get its answer, which is whole. `size`: of the bytes the answer is made of.
+    async def undelivered(self, passage: Passage, call: OpenCall) -> None:
+        """The agent of a call did not get its answer, which is whole.
 
         Whether the record is in the store shows when a retry asks for it.
         """
-        self._retries.add(call, await self._work(size, passage.answer))
+        self._retries.add(call, await self._work(passage.size, passage.answer))
 
     async def _answer(self, passage: Passage, missed: MissedCall) -> bool:
         """Answer from the record of a call that was missed; False if that cannot be done."""

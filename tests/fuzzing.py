@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import orjson
 from event_stream import DONE
-from wire_agent import Answer, WireAgent
 from running_proxy import RunningProxy
 from scripted_engine import ScriptedEngine, Turn, chat
+from wire_agent import Answer, WireAgent
 
 SEED = int(os.environ.get("SWITCHYARD_FUZZ_SEED", "20260301"))
 AGENTS = 24

@@ -42,6 +42,11 @@ class SSEReader:
         self._pending = bytearray()
         self._at_start = True
 
+    @property
+    def waiting(self) -> int:
+        """Bytes of an event whose end has not come."""
+        return len(self._pending)
+
     def feed(self, data: bytes) -> list[SSEEvent]:
         """Return the events that `data` completes. Raises EventTooLarge; the reader is of no use afterwards."""
         events: list[SSEEvent] = []
@@ -90,6 +95,9 @@ class SSEReader:
     def _event(self, raw: bytes) -> SSEEvent:
         text = raw.removeprefix(_BOM) if self._at_start else raw
         self._at_start = False
+        if text.startswith(b"data: ") and text.find(b"\n") == len(text) - 2 and b"\r" not in text:
+            # The same one line, cut by the network: a large one would keep a regular expression busy for long.
+            return SSEEvent(raw, text[6:-2], None)
         data_lines: list[bytes] = []
         event: bytes | None = None
         for line in _LINE_END.split(text):

@@ -20,10 +20,10 @@ from fuzzing import (
     valid_records,
 )
 from mutation import Reply, spoiled_body, spoiled_stream
-from wire_agent import Answer, http_request
 from running_proxy import StartProxy
 from scale import scaled
 from scripted_engine import Exchange, ScriptedEngine
+from wire_agent import Answer, http_request
 from wire_oracle import with_usage
 from wire_recordings import recordings
 

@@ -22,11 +22,11 @@ from fuzzing import (
     valid_records,
 )
 from mutation import ODD_VALUES, spoil_bytes, spoil_value, written
-from wire_agent import Answer, http_request
 from reference_cases import reference_cases
 from running_proxy import HELLO, StartProxy
 from scale import scaled
 from scripted_engine import Exchange, ScriptedEngine, Turn, chat
+from wire_agent import Answer, http_request
 from wire_recordings import recordings
 
 from switchyard_py.errors import Kind

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from event_stream import DONE, events, joined
-from raw_agent import Answer, RawAgent, http_request
+from wire_agent import Answer, WireAgent, http_request
 from running_proxy import HELLO, RunningProxy, StartProxy
 from scripted_engine import Exchange, Script, ScriptedEngine, Turn, chat, chat_body, chat_events, sse_reply
 
@@ -20,7 +20,7 @@ SESSION = {"proxy_x_session_id": "s"}
 
 
 async def _sent(running: RunningProxy, request: bytes, within: float = 20) -> Answer:
-    agent = RawAgent(running.port)
+    agent = WireAgent(running.port)
     try:
         return await agent.call(request, leave_after=within)
     finally:
