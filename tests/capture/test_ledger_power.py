@@ -230,22 +230,29 @@ async def test_the_order_of_system_calls_up_to_the_tail(
     traced: tuple[str, Path], engine: ScriptedEngine, stream: bool, tmp_path: Path
 ) -> None:
     url, trace = traced
-    engine.reply(chat(Turn(text="a wooden answer")))
+    engine.reply(chat(Turn(text="a wooden answer", tool_calls=[("run", {})])))
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:
         response = await client.post(
             f"{url}/v1/chat/completions", json={**HELLO, "stream": stream}, headers={"proxy_x_session_id": "s"}
         )
     assert response.status_code == 200
     (file,) = (tmp_path / "rl_data" / "sessions" / "s").glob("*.json")
-    answer = r"\[DONE\]" if stream else f"HTTP/1\\.1 200 .*x-request-id: {file.stem}"
+    to_agent = r"(?:write|writev|sendto|sendmsg)\(\d+<(?:socket|TCP).*"
+    # In a stream the tail begins with the last fragment of the call, in a buffered answer with the head.
+    last_fragment, finish, done = r"\\\"arguments\\\":\\\"}\\\"", r"\\\"finish_reason\\\":\\\"", r"\[DONE\]"
+    tail = ".*".join((last_fragment, finish, done)) if stream else rf"HTTP/1\.1 200 .*x-request-id: {file.stem}"
     wanted = [
         rf"fsync\(\d+<[^>]*/{file.stem}@[^>]*\.tmp>",
         rf'rename\("[^"]*", "[^"]*/{file.name}"',
         r"fsync\(\d+<[^>]*/rl_data/sessions/s>",
-        rf'(?:write|writev|sendto|sendmsg)\(\d+<(?:socket|TCP).*"[^"]*{answer}',
+        to_agent + tail,
     ]
     await asyncio.sleep(0.1)  # the trace is written by another process
     lines = trace.read_text().splitlines()
     places = [[number for number, line in enumerate(lines) if re.search(pattern, line)] for pattern in wanted]
     assert [len(found) for found in places] == [1, 1, 1, 1]
     assert places == sorted(places)
+    # Nothing an agent can act on has left in an earlier write.
+    for actionable in (last_fragment, finish, done):
+        written = [number for number, line in enumerate(lines) if re.search(to_agent + actionable, line)]
+        assert min(written, default=len(lines)) >= places[-1][0]
