@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 import yaml
-from wire_agent import Answer, WireAgent, http_request
 from running_proxy import HELLO, ProxyProcess, bundle
 from scale import scaled
 from scripted_engine import Exchange, Script, ScriptedEngine, Turn, chat, chat_body, chat_events, sse_reply
+from wire_agent import Answer, WireAgent, http_request
 
 MIB = 1024 * 1024
 SIZE = scaled(100, 10) * MIB

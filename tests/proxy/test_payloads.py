@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 from event_stream import DONE, events, joined
-from wire_agent import Answer, WireAgent, http_request
 from running_proxy import HELLO, RunningProxy, StartProxy
 from scripted_engine import Exchange, Script, ScriptedEngine, Turn, chat, chat_body, chat_events, sse_reply
+from wire_agent import Answer, WireAgent, http_request
 
 MIB = 1024 * 1024
 TURN = Turn(text="hello")
