@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import orjson
 import uvloop
 from benchmarks.client import Connection, http_request
 from benchmarks.payloads import STREAM_CHUNKS, payload
@@ -175,6 +176,11 @@ def _found(records: Path) -> list[tuple[str, State]]:
     return [call for call in calls if call is not None]
 
 
+def failures(records: Path) -> Counter[str]:
+    """Why calls failed, by how many."""
+    return Counter(orjson.loads(file.read_bytes())["reason"] for file in records.glob("sessions/*/*.failed"))
+
+
 def soak(seconds: float, interval: float, scratch: Path) -> list[str]:
     """Run it in an empty directory and print what is seen; returns what went wrong."""
     with ExitStack() as stack:
@@ -188,11 +194,16 @@ def soak(seconds: float, interval: float, scratch: Path) -> list[str]:
     held = [sample.descriptors for sample in steady]
     print(f"\nmemory {3600 * slope(steady) / 1e6:+.1f} MB an hour after the warm-up")
     print(f"descriptors {min(held)} to {max(held)}")
-    print(f"on disk: {', '.join(f'{count} {state}' for state, count in states.most_common())}")
+    print(f"on disk: {_listed(states)}")
+    print(f"failed: {_listed(failures(scratch / RECORDS))}")
     faults += [f"{count} times {fault}" for fault, count in load.faults.items()]
     if "Traceback" in (scratch / PROXY_LOG).read_text(errors="replace"):
         faults.append("the proxy's log has a traceback")
     return faults
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
 
 
 def main() -> int:
