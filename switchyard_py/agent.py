@@ -61,12 +61,12 @@ class Agent:
         receive: Receive,
         send: Send,
         observation: Observation,
-        request_id_header: bytes = b"x-request-id",
+        request_id_headers: tuple[bytes, ...] = (b"x-request-id",),
     ) -> None:
         self.scope = scope
         self.observation = observation
         self.request_id = str(uuid.uuid4())
-        """Goes out in the `request_id_header`; the name of the record for a call that has begun."""
+        """Goes out in the `request_id_headers`; the name of the record for a call that has begun."""
         self.gone = False
         self.begun = False
         self.finished = False
@@ -74,7 +74,7 @@ class Agent:
         """When it was sent something last, by the clock of the loop."""
         self._receive = receive
         self._send = send
-        self._request_id_header = request_id_header
+        self._request_id_headers = request_id_headers
         # Heartbeats come from a task of their own.
         self._sending = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
@@ -191,7 +191,8 @@ class Agent:
         if not self.begun:
             self.observation.status = status
             overhead = b"%.3f" % (self.observation.overhead_so_far * 1000)
-            sent = [*headers, (self._request_id_header, self.request_id.encode()), (OVERHEAD_HEADER, overhead)]
+            ids = ((name, self.request_id.encode()) for name in self._request_id_headers)
+            sent = [*headers, *ids, (OVERHEAD_HEADER, overhead)]
             await self._send({"type": "http.response.start", "status": status, "headers": sent})
             # Not before: who is cancelled while an earlier answer waits to be taken has sent nothing.
             self.begun = True

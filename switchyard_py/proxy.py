@@ -80,7 +80,7 @@ class Proxy:
 
     async def serve(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call, an ASGI request."""
-        agent = Agent(scope, receive, send, Observation(dialect.name, self._listeners), dialect.request_id_header)
+        agent = Agent(scope, receive, send, Observation(dialect.name, self._listeners), dialect.request_id_headers)
         try:
             with self._calls.running(agent):
                 await self._serve(agent, dialect)

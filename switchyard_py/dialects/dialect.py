@@ -65,8 +65,8 @@ class Dialect(Protocol):
         """Whether a harness may put its session id into `metadata.user_id`."""
 
     @property
-    def request_id_header(self) -> bytes:
-        """The header in which agents look for the id of their call."""
+    def request_id_headers(self) -> tuple[bytes, ...]:
+        """The headers in which agents look for the id of their call."""
 
     def read(self, body: bytes) -> dict[str, Slice]:
         """Cut a request into its fields.

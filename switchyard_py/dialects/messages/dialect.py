@@ -24,7 +24,7 @@ class Messages:
     endpoint = Endpoint.CHAT
     verbatim = False
     has_user_id = True
-    request_id_header = b"request-id"
+    request_id_headers = (b"x-request-id", b"request-id")
 
     def read(self, body: bytes) -> dict[str, Slice]:
         """Cut a request into its fields.
