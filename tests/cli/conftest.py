@@ -12,7 +12,16 @@ Invoke = Callable[..., Result]
 @pytest.fixture
 def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
     """Run a command line in an empty directory, with no variable of the proxy set but those given."""
-    for name in ("HOST", "PORT", "WORKERS", "LOG_LEVEL", "ROUTING_PROFILES", "RL_LOG_DIR", "SESSION_SECRET"):
+    for name in (
+        "HOST",
+        "PORT",
+        "WORKERS",
+        "LOG_LEVEL",
+        "ACCESS_LOG",
+        "ROUTING_PROFILES",
+        "RL_LOG_DIR",
+        "SESSION_SECRET",
+    ):
         monkeypatch.delenv(f"SWITCHYARD_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
 

@@ -34,7 +34,9 @@ def test_every_option_is_documented(heading: str, command: Any) -> None:
     assert documented <= {*known, "--help", "-h", *(name for option in COMMAND.params for name in option.opts)}
 
 
-@pytest.mark.parametrize("name", ["HOST", "PORT", "WORKERS", "LOG_LEVEL", "ROUTING_PROFILES", "RL_LOG_DIR"])
+@pytest.mark.parametrize(
+    "name", ["HOST", "PORT", "WORKERS", "LOG_LEVEL", "ACCESS_LOG", "ROUTING_PROFILES", "RL_LOG_DIR"]
+)
 def test_every_variable_is_documented_beside_its_option(invoke: Any, name: str) -> None:
     option = "--" + name.lower().replace("_", "-")
     assert re.search(rf"^\| `{option} .* \| `SWITCHYARD_{name}` \|", PAGE, re.MULTILINE)

@@ -111,6 +111,15 @@ def test_the_port_kubernetes_sets_is_ignored(invoke: Any, tmp_path: Path, taken_
     assert result.stderr.splitlines()[-1].startswith(f"error: cannot listen on 127.0.0.1 port {taken_port}: ")
 
 
+@pytest.mark.parametrize("variable", [False, True])
+def test_an_access_log_that_cannot_be_written_is_one_line(invoke: Any, captured: Path, variable: bool) -> None:
+    given = {"SWITCHYARD_ACCESS_LOG": "missing/log"} if variable else {}
+    flags = [] if variable else ["--access-log", "missing/log"]
+    result = invoke("-c", captured, "serve", "--log-level", "error", *flags, **given)
+    expected = "error: cannot write the access log missing/log: No such file or directory"
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, expected)
+
+
 @pytest.mark.parametrize("flags", [[], ["--enable-rl-logging", "--rl-log-dir", "elsewhere"]])
 def test_one_life(captured: Path, tmp_path: Path, flags: list[str]) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHYARD_")}
@@ -129,6 +138,9 @@ def test_one_life(captured: Path, tmp_path: Path, flags: list[str]) -> None:
         finally:
             process.send_signal(signal.SIGTERM)
             told += process.stderr.read()
+    assert re.search(r"limits: descriptor limit: \d+ of \d+; workers: 1; ", told)
+    assert "limits of the store: durability: process; " in told
+    assert "timeouts of target m@127.0.0.1:1: connect 10 s, " in told
     assert "route policy -> m at http://127.0.0.1:1/v1, captured" in told
     directory = tmp_path / ("elsewhere" if flags else "rl_data")
     assert f"records: {directory}" in told

@@ -88,6 +88,8 @@ def problem(load: Any, text: str | bytes, environ: dict[str, str] | None = None)
         ("server: {workers: 0}", "server.workers: must be at least 1, not 0"),
         ("server: {log_level: loud}", "server.log_level: must be 'critical', 'error', 'warning', 'info', 'debug' or"),
         ("server: {max_body_bytes: 1XB}", "server.max_body_bytes: must be a size in bytes, such as 134217728 or"),
+        ("server: {access_log: [x]}", "server.access_log: must be the name of a file, or true or - for standard error"),
+        ("server: {access_log: ''}", "server.access_log: must be the name of a file, or true or - for standard error"),
         ("server: {auth: x}", "server.auth: unknown key: "),
     ],
 )
@@ -211,6 +213,22 @@ def test_any_bytes_give_a_bundle_or_one_line(content: bytes) -> None:
 
 def test_a_server_setting_given_outside_the_file() -> None:
     assert parse_server_setting("port", "0", "--port") == 0
+    assert parse_server_setting("access_log", "-", "--access-log") == "-"
     assert parse_server_setting("log_level", "INFO", "SWITCHYARD_LOG_LEVEL") == "info"
     with pytest.raises(ConfigError, match=re.escape("SWITCHYARD_WORKERS: must be a whole number, not 'abc'")):
         parse_server_setting("workers", "abc", "SWITCHYARD_WORKERS")
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("true", "-"),
+        ("'-'", "-"),
+        ("false", None),
+        ("calls.jsonl", "calls.jsonl"),
+        ("~/calls", str(Path.home() / "calls")),
+    ],
+)
+def test_where_the_access_log_goes(load: Any, text: str, target: str | None) -> None:
+    bundle: Bundle = load(f"server: {{access_log: {text}}}\nroutes: {{p: {{model: m, base_url: 'http://h'}}}}")
+    assert bundle.server.access_log == target

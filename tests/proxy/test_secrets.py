@@ -173,7 +173,7 @@ def assert_clean(text: str | bytes, where: object) -> None:
 def running(directory: Path, engine: ScriptedEngineThread, *, workers: int = 1) -> Iterator[tuple[ProxyProcess, Calls]]:
     """A proxy process that logs all it can, and calls to it; its log and its files must be clean at the end."""
     command = ["--routing-profiles", "x.yaml", "--", "serve", "--host", "127.0.0.1", "--port", "0"]
-    command += ["--workers", str(workers), "--log-level", "debug"]
+    command += ["--workers", str(workers), "--log-level", "debug", "--access-log", "rl_data/access"]
     with ProxyProcess(command, directory, ENVIRON) as process, process.client() as client:
         calls = Calls(process, client, engine)
         yield process, calls
@@ -182,6 +182,7 @@ def running(directory: Path, engine: ScriptedEngineThread, *, workers: int = 1) 
         assert_clean(str(answer.headers), answer)
     assert len(process.log.splitlines()) > 5
     assert_clean(process.log, "log")
+    assert (directory / "rl_data" / "access").stat().st_size > 0
     for path in (directory / "rl_data").rglob("*"):
         assert_clean(os.fsencode(path.relative_to(directory)), path)
         if path.is_file():

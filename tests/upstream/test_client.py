@@ -211,6 +211,55 @@ async def test_a_read_reply_gives_its_connection_back(engine: ScriptedEngine, up
     assert (reused, engine.connections) == ([False, True, True], 1)
 
 
+async def test_connections_are_busy_or_idle_as_long_as_they_stand(
+    engine: ScriptedEngine, upstream: AiohttpUpstream
+) -> None:
+    engine.default(sse_reply([b"x"], stepped=True))
+    replies = [await upstream.send(call(engine)) for _ in range(3)]
+    assert upstream.connections() == {"busy": 3, "idle": 0}
+    replies[1].close()
+    assert upstream.connections() == {"busy": 2, "idle": 0}
+    engine.step(100)
+    await collect(replies[0])
+    await collect(replies[2])
+    assert upstream.connections() == {"busy": 0, "idle": 2}
+
+
+async def test_who_wants_to_know_is_told_of_every_wait_for_the_engine(
+    engine: ScriptedEngine, upstream: AiohttpUpstream
+) -> None:
+    class Stopwatch:
+        """Says whether it runs, and how often it was started."""
+
+        def __init__(self) -> None:
+            self.runs = False
+            self.starts = 0
+
+        def __enter__(self) -> None:
+            self.runs, self.starts = True, self.starts + 1
+
+        def __exit__(self, *_: object) -> None:
+            self.runs = False
+
+    stopwatch = Stopwatch()
+    engine.reply(sse_reply([b"x", b"y"], done=False, stepped=True))
+    reply = await upstream.send(call(engine, waiting=stopwatch))
+    assert (stopwatch.runs, stopwatch.starts) == (False, 1)
+    pieces = reply.chunks()
+    waiting = asyncio.ensure_future(anext(pieces))
+    await asyncio.sleep(0.01)
+    assert stopwatch.runs
+    engine.step()
+    await waiting
+    assert (stopwatch.runs, stopwatch.starts) == (False, 2)
+    engine.step()
+    assert [piece async for piece in pieces] == [b"y"]
+    assert (stopwatch.runs, stopwatch.starts) == (False, 4)
+    with refused_port() as port, pytest.raises(NotConnected):
+        await upstream.send(request(f"http://127.0.0.1:{port}/v1", waiting=stopwatch))
+    assert (stopwatch.runs, stopwatch.starts) == (False, 5)
+
+
 async def test_closing_drops_the_connection(engine: ScriptedEngine, upstream: AiohttpUpstream) -> None:
     engine.default(sse_reply([b"x"], done=False, then="stall"))
     reply = await upstream.send(call(engine))
