@@ -120,7 +120,7 @@ async def test_a_retry_of_an_attempt_cut_at_its_tail_is_answered_from_the_record
     filesystem.gate.clear()
     running = await proxy(filesystem=filesystem)
     engine.reply(taking(IN_TIME, chat(TURN)))
-    opening = asyncio.create_task(_until(running, lambda stats: stats["calls"] == 2, filesystem.gate.set))
+    opening = asyncio.create_task(_until(running, lambda stats: stats["in_flight"] == 2, filesystem.gate.set))
     assert await call(running, client, stream=False) == ARGUMENTS
     await opening
     await _was_generated_once(running, engine)
@@ -138,7 +138,7 @@ async def test_a_stream_cut_at_its_tail_is_answered_from_the_record(
     with pytest.raises(openai.APITimeoutError):
         await call(running, client, stream=True)
     await asyncio.sleep(0.02)
-    opening = asyncio.create_task(_until(running, lambda stats: stats["calls"] == 2, filesystem.gate.set))
+    opening = asyncio.create_task(_until(running, lambda stats: stats["in_flight"] == 2, filesystem.gate.set))
     assert await call(running, client, stream=True) == ARGUMENTS
     await opening
     await _was_generated_once(running, engine)

@@ -96,7 +96,7 @@ async def test_an_agent_that_stops_before_the_tail_has_an_undelivered_record(
     engine.reply(sse_reply([_chunk("x" * MUCH), _chunk("", "stop")]))
     agent = await RawAgent.calling(running.port, "s", stream=True)
     await engine.until(lambda: engine.completed == 1)
-    await running.until_fates("s", {"undelivered": 1}, within=4 * LIMIT)
+    await running.until_fates("s", {"undelivered": 1}, within=5)
     assert (await running.stats())["agent_gone"] == 1
     await agent.leave()
 
