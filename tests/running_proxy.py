@@ -110,6 +110,13 @@ class RunningProxy:
         counts: dict[str, Any] = (await self.client.get("/v1/stats")).json()
         return counts
 
+    async def until_counted(self, name: str, expected: int, within: float = 2.0) -> None:
+        """Wait until a count of `/v1/stats` has this value: a call is counted when it is over, after its record."""
+        deadline = time.monotonic() + within
+        while (count := (await self.stats())[name]) != expected:
+            assert time.monotonic() < deadline, f"{name} is {count} instead of {expected}"
+            await asyncio.sleep(0.01)
+
     def files(self, suffix: str) -> list[Path]:
         """The files of all calls in one state."""
         return sorted(self.directory.glob(f"sessions/*/*{suffix}"))

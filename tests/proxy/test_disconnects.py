@@ -39,7 +39,7 @@ async def test_before_the_engine_begins_the_generation_stops(
     await getattr(agent, how)()
     await _aborts_within_a_second(engine)
     await running.until_fates("s", {"failed": 1})
-    assert (await running.stats())["agent_gone"] == 1
+    await running.until_counted("agent_gone", 1)
     await agent.leave()
 
 
@@ -180,5 +180,5 @@ async def test_right_after_the_tail_the_answer_is_delivered(
     await getattr(agent, how)()
     await asyncio.sleep(0.05)
     assert await running.fates("s") == {"valid": 1}
-    assert (await running.stats())["agent_gone"] == 0
+    await running.until_counted("agent_gone", 0)
     await agent.leave()

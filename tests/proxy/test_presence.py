@@ -48,7 +48,7 @@ async def test_an_agent_that_stops_reading_is_cut_off_and_the_generation_stops(
     if session is not None:
         await running.until_fates(session, {"failed": 1})
         assert _reason(running) == "agent_stalled"
-    assert (await running.stats())["agent_gone"] == 1
+    await running.until_counted("agent_gone", 1)
     await agent.leave()
 
 
@@ -97,7 +97,7 @@ async def test_an_agent_that_stops_before_the_tail_has_an_undelivered_record(
     agent = await RawAgent.calling(running.port, "s", stream=True)
     await engine.until(lambda: engine.completed == 1)
     await running.until_fates("s", {"undelivered": 1}, within=5)
-    assert (await running.stats())["agent_gone"] == 1
+    await running.until_counted("agent_gone", 1)
     await agent.leave()
 
 
@@ -112,7 +112,7 @@ async def test_an_answer_that_was_handed_over_whole_stays_delivered(proxy: Start
     with pytest.raises((ConnectionResetError, AssertionError)):
         await agent.read_until(b'"finish_reason":"stop"')
     assert await running.fates("s") == {"invalid": 1}
-    assert (await running.stats())["agent_gone"] == 0
+    await running.until_counted("agent_gone", 0)
     await agent.leave()
 
 
