@@ -1,58 +1,28 @@
-"""How an agent goes away, and when."""
+"""How an agent goes away or stands still, and when."""
 
 import asyncio
 import json
-import socket
-import struct
 from collections.abc import Callable, Coroutine
-from typing import Self
 
 from fault_matrix.cell import SESSION, Cell
 from fault_matrix.fault import Play
+from raw_agent import RawAgent
 from running_proxy import HELLO
 from scripted_engine import Exchange, chat
 
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+# More than the kernel and the proxy hold for an agent that does not read.
+_PIECE = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % (b"x" * 60_000)
 GONE = "nothing more"
 
 
-class LeavingAgent:
-    """The connection of one call, to be broken at will."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def calling(cls, cell: Cell) -> Self:
-        agent = cls(*await asyncio.open_connection("127.0.0.1", cell.running.port))
-        body = json.dumps({**HELLO, "stream": cell.mode.streamed})
-        head = ["POST /v1/chat/completions HTTP/1.1", "host: proxy", f"content-length: {len(body)}"]
-        agent._writer.write("\r\n".join([*head, f"proxy_x_session_id: {SESSION}", "", body]).encode())
-        return agent
-
-    async def read_until(self, mark: bytes) -> None:
-        async with asyncio.timeout(2):
-            await self._reader.readuntil(mark)
-
-    async def leave(self) -> None:
-        self._writer.close()
-        await self._writer.wait_closed()
-
-    async def reset(self) -> None:
-        connection = self._writer.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        await self.leave()
-
-    async def half_close(self) -> None:
-        """Send FIN and go on reading to the end."""
-        self._writer.write_eof()
-        async with asyncio.timeout(2):
-            await self._reader.read()
-        await self.leave()
+async def half_close(agent: RawAgent) -> None:
+    """Send FIN and go on reading to the end."""
+    await agent.half_close()
+    await agent.read_to_end()
+    await agent.leave()
 
 
-Leave = Callable[[LeavingAgent], Coroutine[None, None, None]]
+Leave = Callable[[RawAgent], Coroutine[None, None, None]]
 
 
 def while_waiting(leave: Leave) -> Play:
@@ -60,7 +30,7 @@ def while_waiting(leave: Leave) -> Play:
 
     async def play(cell: Cell) -> str:
         cell.engine.reply(stall)
-        agent = await LeavingAgent.calling(cell)
+        agent = await _calling(cell)
         await cell.engine.until(lambda: cell.engine.started == 1)
         await leave(agent)
         return GONE
@@ -73,7 +43,7 @@ def in_mid_stream(leave: Leave) -> Play:
 
     async def play(cell: Cell) -> str:
         cell.engine.reply(chat(cell.turn, stepped=True))
-        agent = await LeavingAgent.calling(cell)
+        agent = await _calling(cell)
         cell.engine.step(12 if cell.turn.calls else 4)
         await agent.read_until(b"arguments" if cell.turn.calls else b"two")
         await leave(agent)
@@ -91,7 +61,7 @@ def while_the_tail_is_held(leave: Leave) -> Play:
             await chat(cell.turn)(exchange)
 
         cell.engine.reply(hold)
-        agent = await LeavingAgent.calling(cell)
+        agent = await _calling(cell)
         await cell.engine.until(lambda: cell.engine.completed == 1)
         leaving = asyncio.create_task(leave(agent))
         await asyncio.sleep(0.05)
@@ -107,7 +77,7 @@ def after_the_end(leave: Leave) -> Play:
 
     async def play(cell: Cell) -> str:
         cell.engine.reply(chat(cell.turn))
-        agent = await LeavingAgent.calling(cell)
+        agent = await _calling(cell)
         await agent.read_until(b"[DONE]" if cell.mode.streamed else b'"metrics":null}')
         await leave(agent)
         return "its answer"
@@ -115,5 +85,39 @@ def after_the_end(leave: Leave) -> Play:
     return play
 
 
+async def stops_reading(cell: Cell) -> str:
+    """After the first words, while the engine goes on and on."""
+
+    async def endless(exchange: Exchange) -> None:
+        await exchange.stream_headers()
+        while True:
+            await exchange.send(_PIECE)
+
+    cell.engine.reply(endless)
+    agent = await _calling(cell)
+    await agent.read_until(b"xxx")
+    await cell.engine.until(lambda: cell.engine.aborted == 1, within=5)
+    await agent.leave()
+    return GONE
+
+
+async def stops_sending(cell: Cell) -> str:
+    """In the middle of its request."""
+    agent = await RawAgent.connected(cell.running.port)
+    body = json.dumps({**HELLO, "stream": cell.mode.streamed}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: proxy\r\nproxy_x_session_id: {SESSION}\r\n"
+    await agent.send(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body[:-5])
+    answer = await agent.read_to_end(within=5)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert cell.fault.says in error["message"]
+    await agent.leave()
+    return f"408 `{error['code']}`"
+
+
 async def stall(exchange: Exchange) -> None:
     await exchange.stall()
+
+
+async def _calling(cell: Cell) -> RawAgent:
+    return await RawAgent.calling(cell.running.port, SESSION, stream=cell.mode.streamed)

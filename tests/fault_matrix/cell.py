@@ -13,7 +13,7 @@ import orjson
 from event_stream import DONE, arguments, events, finish_reason, joined
 from fault_matrix.disk import Disk
 from fault_matrix.fault import Fault, Mode, Outcome
-from running_proxy import ROUTE, RunningProxy, bundle, running_proxy
+from running_proxy import NO_DRAIN, ROUTE, RunningProxy, bundle, running_proxy
 from scripted_engine import Request, ScriptedEngine, chat
 
 SESSION = "struck"
@@ -104,7 +104,8 @@ async def _opened(fault: Fault, mode: Mode, directory: Path) -> AsyncIterator[Ce
     async with contextlib.AsyncExitStack() as stack:
         engine = await stack.enter_async_context(ScriptedEngine(model="actual-model"))
         address = f"http://127.0.0.1:{stack.enter_context(fault.port())}/v1" if fault.port else None
-        given = bundle(address or engine.base_url, target=fault.target, capture=fault.capture)
+        server = {**NO_DRAIN["server"], **fault.server}
+        given = bundle(address or engine.base_url, target=fault.target, capture=fault.capture, server=server)
         # Where the fault is an address without an engine, this one is left for the call afterwards.
         given["routes"]["healthy"] = bundle(engine.base_url)["routes"][ROUTE]
         running = await stack.enter_async_context(running_proxy(given, directory, filesystem=disk))
@@ -159,6 +160,7 @@ async def _fate(cell: Cell) -> str:
 
 
 async def _counts(cell: Cell) -> list[str]:
+    await cell.running.until_counted("in_flight", 0)  # a call is counted when it is over
     stats = await cell.running.stats()
     moved = [f"`{name}`" for name in WATCHED if stats[name]]
     return moved + [f"`ledger.{name}`" for name in WATCHED_IN_LEDGER if stats["ledger"][name]]

@@ -60,6 +60,7 @@ class Fault:
     """Opens the port that the target names instead of the engine's."""
     target: dict[str, Any] = field(default_factory=dict)
     capture: dict[str, Any] = field(default_factory=dict)
+    server: dict[str, Any] = field(default_factory=dict)
 
     def outcome(self, mode: Mode) -> Outcome | None:
         return self.streamed if mode.streamed else self.buffered
