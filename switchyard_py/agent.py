@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from starlette.types import Message, Receive, Scope, Send
 
+from switchyard_py.dialects.dialect import AnswerStream
 from switchyard_py.errors import Kind, RequestRefused, RequestStalled
 from switchyard_py.observation import ANSWERED, CUT_SHORT, Observation
 
@@ -67,6 +68,8 @@ class Agent:
         self.observation = observation
         self.request_id = str(uuid.uuid4())
         """Goes out in the `request_id_headers`; the name of the record for a call that has begun."""
+        self.stream: AnswerStream | None = None
+        """Writes the events it is sent, once there are any; it knows how an error ends them."""
         self.gone = False
         self.begun = False
         self.finished = False

@@ -215,7 +215,7 @@ class Proxy:
         drops_whitespace = passage.target.stream_whitespace == "drop"
         harvest = StreamHarvest(wants, endpoint, drops_whitespace=drops_whitespace)
         whitespace = WhitespaceHold(wants, on=drops_whitespace and endpoint is Endpoint.CHAT)
-        stream = passage.inquiry.stream(agent.request_id)
+        agent.stream = stream = passage.inquiry.stream(agent.request_id)
         reader = SSEReader()
 
         def take(data: bytes, live: list[bytes]) -> None:
@@ -308,7 +308,7 @@ class Proxy:
         if agent.gone or agent.finished:
             return
         if agent.begun:
-            await agent.finish(dialect.error_event(error, agent.request_id))
+            await agent.finish((agent.stream or dialect).error_event(error, agent.request_id))
         else:
             headers = [(name.encode(), header_bytes(value)) for name, value in error.headers.items()]
             await agent.answer(error.status, [*JSON, *headers], dialect.error_body(error, agent.request_id))

@@ -41,13 +41,11 @@ class Chat:
 
     def error_body(self, error: SwitchyardError, request_id: str) -> bytes:
         """The error as a response body; an engine's own body in the right shape is passed on as it is."""
-        if isinstance(error, EngineRefused) and error.given is not None:
-            return error.given
-        return encode(error.body())
+        return error_body(error)
 
     def error_event(self, error: SwitchyardError, request_id: str) -> bytes:
         """The error as the last event of a stream that had begun."""
-        return _event(self.error_body(error, request_id))
+        return _event(error_body(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,17 @@ class ChatStream:
     def tail(self) -> bytes:
         """Everything that was kept back, and the end of the stream."""
         return b"".join(_event(kept.encode()) for kept in self._hold.tail()) + _DONE
+
+    def error_event(self, error: SwitchyardError, request_id: str) -> bytes:
+        """The error as the last event, in place of the tail."""
+        return _event(error_body(error))
+
+
+def error_body(error: SwitchyardError) -> bytes:
+    """The error as OpenAI's clients know errors; an engine's own body in that shape is passed on as it is."""
+    if isinstance(error, EngineRefused) and error.given is not None:
+        return error.given
+    return encode(error.body())
 
 
 def _event(text: bytes) -> bytes:

@@ -5,8 +5,11 @@ from typing import Protocol
 
 from switchyard_py.dialects.arguments import ArgumentsMemory
 from switchyard_py.engines.vllm import Chunk, Endpoint
-from switchyard_py.errors import Kind, RequestRefused, SwitchyardError
+from switchyard_py.errors import EngineRefused, Kind, RequestRefused, SwitchyardError
 from switchyard_py.rawjson import InvalidJSON, Slice, check_text, decode, split_object
+
+# vLLM's words for it.
+_OVERFLOW = "maximum context length"
 
 
 class AnswerStream(Protocol):
@@ -21,6 +24,9 @@ class AnswerStream(Protocol):
 
     def tail(self) -> bytes:
         """Everything that was kept back, and the end of the stream."""
+
+    def error_event(self, error: SwitchyardError, request_id: str) -> bytes:
+        """The error as the end of the stream, in place of the tail."""
 
 
 class Inquiry(Protocol):
@@ -86,7 +92,7 @@ class Dialect(Protocol):
         """The error as a response body."""
 
     def error_event(self, error: SwitchyardError, request_id: str) -> bytes:
-        """The error as the last event of a stream that had begun."""
+        """The error as the last event of a stream of which nothing but comments had been sent."""
 
 
 def read_fields(body: bytes) -> dict[str, Slice]:
@@ -117,3 +123,8 @@ def asked_model(fields: Mapping[str, Slice]) -> str | None:
     """The model id the agent asked for, None where it gave no usable one."""
     model = decode(fields.get("model"))
     return model if isinstance(model, str) and model else None
+
+
+def prompt_is_too_long(error: SwitchyardError) -> bool:
+    """Whether the engine refused a prompt that does not fit: agents compact their history when they are told so."""
+    return isinstance(error, EngineRefused) and error.status == 400 and _OVERFLOW in str(error)

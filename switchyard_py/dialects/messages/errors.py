@@ -1,6 +1,7 @@
 """Errors as Anthropic's clients know them: `{"type": "error", "error": {"type", "message"}, "request_id"}`."""
 
-from switchyard_py.errors import EngineRefused, SwitchyardError
+from switchyard_py.dialects.dialect import prompt_is_too_long
+from switchyard_py.errors import SwitchyardError
 from switchyard_py.rawjson import encode
 
 _TYPES = {
@@ -14,8 +15,7 @@ _TYPES = {
     529: "overloaded_error",
 }
 
-# vLLM's words for a prompt that does not fit; agents compact their history when they read Anthropic's.
-_OVERFLOW = "maximum context length"
+# Anthropic's words, which agents look for.
 _TOO_LONG = "prompt is too long"
 
 
@@ -31,7 +31,4 @@ def error_event(error: SwitchyardError, request_id: str) -> bytes:
 
 
 def _message(error: SwitchyardError) -> str:
-    message = str(error)
-    if isinstance(error, EngineRefused) and error.status == 400 and _OVERFLOW in message:
-        return f"{_TOO_LONG}: {message}"
-    return message
+    return f"{_TOO_LONG}: {error}" if prompt_is_too_long(error) else str(error)

@@ -1,10 +1,10 @@
 """The engine's buffered chat reply as a Messages reply, and the words both forms of a reply share."""
 
+from switchyard_py.dialects.answer import THINKING, Piece, count, counts_of, pieces
 from switchyard_py.dialects.translation import EMPTY_TEXT
 from switchyard_py.engines.vllm import EngineFault
 from switchyard_py.engines.vllm.message import is_null
 from switchyard_py.rawjson import (
-    NULL,
     InvalidJSON,
     Slice,
     decode,
@@ -55,28 +55,6 @@ def stop_fields(reason: str | None, sequence: str | None) -> dict[str, Slice]:
     return {"stop_reason": encode(reason), "stop_sequence": encode(sequence)}
 
 
-def thinking(message: dict[str, Slice]) -> list[Slice]:
-    """What the engine thought, in a message or a delta: once, though vLLM 0.11 to 0.13 write it under two names."""
-    return _said(message, "reasoning") or _said(message, "reasoning_content")
-
-
-def texts(message: dict[str, Slice]) -> list[Slice]:
-    """The text of a message or a delta, none for an empty one, which agents may not send back."""
-    return _said(message, "content")
-
-
-def calls(message: dict[str, Slice]) -> list[dict[str, Slice]]:
-    """The tool calls of a message or a delta, the fields of the function (`name`, `arguments`) beside the call's own.
-
-    Raises:
-        InvalidJSON: one has not the form of a call.
-    """
-    entries = [] if is_null(message.get("tool_calls")) else split_objects(message["tool_calls"])
-    return [
-        entry if is_null(entry.get("function")) else {**entry, **split_object(entry["function"])} for entry in entries
-    ]
-
-
 def tool_use(call: dict[str, Slice], given: bytes) -> bytes:
     """A `tool_use` block with the engine's id and name, and `given` as its input."""
     named = {"id": call.get("id", EMPTY_TEXT), "name": call.get("name", EMPTY_TEXT)}
@@ -98,34 +76,35 @@ def stop_reason(finish_reason: object, stopped_by: object, *, calls_tool: bool) 
 
 def usage(given: Slice | None) -> bytes:
     """Anthropic's `usage`: tokens of the prompt that came from a cache are counted apart where vLLM reports them."""
-    counts = decode(given)
-    counts = counts if isinstance(counts, dict) else {}
-    details = counts.get("prompt_tokens_details")
-    details = details if isinstance(details, dict) else {}
+    counts = counts_of(decode(given))
+    details = counts_of(counts.get("prompt_tokens_details"))
     cached = {
-        name: _count(details, key)
+        name: count(details, key)
         for name, key in (
             ("cache_creation_input_tokens", "created_cache_tokens"),
             ("cache_read_input_tokens", "cached_tokens"),
         )
         if details.get(key) is not None
     }
-    fresh = max(0, _count(counts, "prompt_tokens") - sum(cached.values()))
-    return encode({"input_tokens": fresh, **cached, "output_tokens": _count(counts, "completion_tokens")})
+    fresh = max(0, count(counts, "prompt_tokens") - sum(cached.values()))
+    return encode({"input_tokens": fresh, **cached, "output_tokens": count(counts, "completion_tokens")})
 
 
 def _reply(fields: dict[str, Slice], message_id: str) -> bytes:
     choice = split_objects(fields["choices"])[0]
-    message = {} if is_null(choice.get("message")) else split_object(choice["message"])
-    called = [tool_use(call, _input(decode(call.get("arguments")))) for call in calls(message)]
-    blocks = [
-        *(join_object({"type": b'"thinking"', "thinking": text, "signature": SIGNATURE}) for text in thinking(message)),
-        *(join_object({"type": b'"text"', "text": text}) for text in texts(message)),
-        *called,
-    ]
-    why = stop_reason(decode(choice.get("finish_reason")), decode(choice.get("stop_reason")), calls_tool=bool(called))
-    head = message_head(message_id, fields.get("model", EMPTY_TEXT), join_array(blocks))
+    said = [] if is_null(choice.get("message")) else pieces(split_object(choice["message"]))
+    calls_tool = any(isinstance(piece.key, int) for piece in said)
+    why = stop_reason(decode(choice.get("finish_reason")), decode(choice.get("stop_reason")), calls_tool=calls_tool)
+    head = message_head(message_id, fields.get("model", EMPTY_TEXT), join_array(map(_block, said)))
     return join_object({**head, **stop_fields(*why), "usage": usage(fields.get("usage"))})
+
+
+def _block(piece: Piece) -> bytes:
+    if isinstance(piece.key, int):
+        return tool_use(piece.call, _input(decode(piece.text)))
+    if piece.key == THINKING:
+        return join_object({"type": b'"thinking"', "thinking": piece.text, "signature": SIGNATURE})
+    return join_object({"type": b'"text"', "text": piece.text})
 
 
 def _input(arguments: object) -> bytes:
@@ -137,13 +116,3 @@ def _input(arguments: object) -> bytes:
     except InvalidJSON:
         return b"{}"
     return text
-
-
-def _said(message: dict[str, Slice], key: str) -> list[Slice]:
-    text = message.get(key, NULL)
-    return [] if bytes(text) in (NULL, EMPTY_TEXT) else [text]
-
-
-def _count(counts: dict[str, object], key: str) -> int:
-    count = counts.get(key)
-    return count if isinstance(count, int) else 0
