@@ -60,14 +60,14 @@ def assembled(events: list[Event]) -> Event:
     assert end["type"] in _ENDS
     response = dict(end["response"])
     assert end["type"] == f"response.{response['status']}"
-    begun = {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    begun: Event = {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     assert created["response"] == response | begun
     assert _items(middle) == response["output"]
     return response
 
 
 def _items(events: list[Event]) -> list[Event]:
-    items = []
+    items: list[Event] = []
     while events:
         added, events = events[0], events[1:]
         assert added["type"] == "response.output_item.added"
@@ -87,7 +87,7 @@ def _items(events: list[Event]) -> list[Event]:
 
 def item_begun(item: Event) -> Event:
     """What `response.output_item.added` says of an item."""
-    empty = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
+    empty: Event = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
     rest = {key: value for key, value in item.items() if key != "encrypted_content"}
     return rest | empty | {"status": "in_progress"}
 
