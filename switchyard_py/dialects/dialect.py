@@ -107,15 +107,15 @@ def read_fields(body: bytes) -> dict[str, Slice]:
         raise RequestRefused(Kind.INVALID_BODY, f"The request body must be a JSON object: {error}.") from None
 
 
-def read_conversation(body: bytes) -> dict[str, Slice]:
-    """The same for a request with `messages`.
+def read_conversation(body: bytes, key: str = "messages") -> dict[str, Slice]:
+    """The same for a request whose conversation stands under `key`.
 
     Raises:
-        RequestRefused: also where they are an empty array.
+        RequestRefused: also where it is an empty array.
     """
     fields = read_fields(body)
-    if bytes(fields.get("messages", b"null"))[1:].strip() == b"]":
-        raise RequestRefused(Kind.EMPTY_MESSAGES, "messages must be a non-empty array.", param="messages")
+    if bytes(fields.get(key, b"null"))[1:].strip() == b"]":
+        raise RequestRefused(Kind.EMPTY_MESSAGES, f"{key} must be a non-empty array.", param=key)
     return fields
 
 

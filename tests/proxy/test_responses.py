@@ -12,7 +12,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from openai_responses import Event, assembled, read_events, read_response
 from recorded_responses import REQUESTS, full_size
 from running_proxy import ROUTE, RunningProxy, StartProxy
-from scripted_engine import ScriptedEngine, Turn, chat, chat_stream, json_reply
+from scripted_engine import Exchange, ScriptedEngine, Turn, chat, chat_stream, json_reply
+from stored_calls import FaultyFilesystem
 
 from switchyard_py.demo.stage import serving
 from switchyard_py.simulator import SimulatorSettings, create_simulator
@@ -157,7 +158,7 @@ async def test_an_error_goes_on_with_the_numbers_of_its_stream(proxy: StartProxy
 async def test_an_error_after_nothing_but_heartbeats(proxy: StartProxy, engine: ScriptedEngine) -> None:
     running = await proxy(target={"early_headers_after": 0.05})
 
-    async def late(exchange: Any) -> None:
+    async def late(exchange: Exchange) -> None:
         await exchange.pause(0.15)
         await json_reply({"error": {"message": "no such thing"}}, 400)(exchange)
 
@@ -189,6 +190,34 @@ CALLS = (
     '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 1.0}}\n</tool_call>',
     '<tool_call>\n{"name": "weather__of", "arguments": {"city": "Zürich"}}\n</tool_call>',
 )
+
+
+@pytest.mark.parametrize("refuses", ["a_record", "even_the_mark"])
+async def test_without_a_record_no_call_is_complete(refuses: str, proxy: StartProxy, engine: ScriptedEngine) -> None:
+    filesystem = FaultyFilesystem()
+    running = await proxy(filesystem=filesystem)
+
+    async def failing(exchange: Exchange) -> None:
+        (filesystem.fill if refuses == "a_record" else filesystem.freeze)()
+        await chat(Turn(text="I look.", tool_calls=[("get_weather", "{}"), ("get_weather", "{}")]))(exchange)
+
+    engine.reply(failing)
+    events = read_events(await ask(running, stream=True))
+    if refuses == "a_record":
+        # The call is marked lost first, then the agent gets the answer it would have got.
+        assembled(events)
+        assert await running.fates("s") == {"lost": 1}
+        return
+    kinds = [event["type"] for event in events]
+    assert "response.output_text.done" in kinds
+    assert "response.function_call_arguments.delta" in kinds
+    assert "response.function_call_arguments.done" not in kinds
+    assert kinds[-2:] == ["error", "response.failed"]
+    assert events[-1]["response"]["error"]["code"] == "server_error"
+    filesystem.heal()
+    await running.until_fates("s", {"failed": 1})
+
+
 REPLIES = (
     ScriptedReply(raw="<think>\nI need a tool.\n</think>\n\n" + "\n".join(CALLS)),
     ScriptedReply(thinking="One more.", tool_calls=(ScriptedCall(name="get_weather"),)),

@@ -5,15 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from switchyard_py.dialects.arguments import ArgumentsMemory
-from switchyard_py.dialects.dialect import read_fields
+from switchyard_py.dialects.dialect import read_conversation
 from switchyard_py.dialects.responses.errors import error_body
+from switchyard_py.dialects.responses.ids import common_part
 from switchyard_py.dialects.responses.output import OutputWriter
 from switchyard_py.dialects.responses.reply import ResponseWriter
 from switchyard_py.dialects.responses.request import to_chat, wants_encrypted
 from switchyard_py.dialects.responses.stream import ResponsesStream
 from switchyard_py.dialects.responses.tools import Namespaced
 from switchyard_py.engines.vllm import Endpoint
-from switchyard_py.errors import Kind, RequestRefused, SwitchyardError
+from switchyard_py.errors import SwitchyardError
 from switchyard_py.rawjson import Slice
 
 
@@ -33,10 +34,7 @@ class Responses:
         Raises:
             RequestRefused: the body is not a JSON object, or its `input` is an empty array.
         """
-        fields = read_fields(body)
-        if bytes(fields.get("input", b"null"))[1:].strip() == b"]":
-            raise RequestRefused(Kind.EMPTY_MESSAGES, "input must be a string or a non-empty array.", param="input")
-        return fields
+        return read_conversation(body, "input")
 
     def inquire(self, fields: Mapping[str, Slice], arguments: ArgumentsMemory) -> "ResponsesInquiry":
         """The chat-completions request that says what the Responses request `fields` says.
@@ -83,4 +81,5 @@ class ResponsesInquiry:
         return ResponsesStream(self._writer(call_id))
 
     def _writer(self, call_id: str) -> ResponseWriter:
-        return ResponseWriter(self.asked, self.created_at, OutputWriter(call_id, self.namespaced, self.encrypts))
+        output = OutputWriter(common_part(call_id), self.namespaced, self.encrypts)
+        return ResponseWriter(self.asked, self.created_at, output)

@@ -9,18 +9,17 @@ _PREFIXES = {THINKING: "rs", TEXT: "msg", REFUSAL: "msg"}
 _ITEM_ID = re.compile(r"(?:rs|msg|fc)_([0-9a-f]{32})_\d+")
 
 
-def response_id(call_id: str) -> str:
-    """The id of the response to a call, whose own id is a UUID."""
-    return f"resp_{UUID(call_id).hex}"
+def common_part(call_id: str) -> str:
+    """What all ids of the response to a call have in common; the call's id is a UUID."""
+    return UUID(call_id).hex
 
 
-def item_id(call_id: str, index: int, key: Key) -> str:
-    """The id of the item at `index` of its output."""
-    prefix = _PREFIXES[key] if isinstance(key, str) else "fc"
-    return f"{prefix}_{UUID(call_id).hex}_{index}"
+def item_id(common: str, index: int, key: Key) -> str:
+    """The id of the item at `index` of the output."""
+    return f"{_PREFIXES[key] if isinstance(key, str) else 'fc'}_{common}_{index}"
 
 
 def origin(item: object) -> str | None:
-    """What all items of one response have in common, from the id of one; None for an id that is not ours."""
+    """The common part of an item's id; None for an id that is not ours."""
     found = _ITEM_ID.fullmatch(item) if isinstance(item, str) else None
     return found and found[1]

@@ -18,15 +18,15 @@ INCOMPLETE = "incomplete"
 
 @dataclass(frozen=True, slots=True)
 class OutputWriter:
-    """Writes the items of the response to one call."""
+    """Writes the items of one response; `common` is the part its ids have in common."""
 
-    call_id: str
+    common: str
     namespaced: Mapping[str, Namespaced]
     encrypts: bool
 
     def item_id(self, index: int, key: Key) -> bytes:
         """The id of an item as JSON."""
-        return encode(item_id(self.call_id, index, key))
+        return encode(item_id(self.common, index, key))
 
     def item(self, index: int, key: Key, call: Mapping[str, Slice], text: Slice | None, status: str) -> bytes:
         """The item at `index` of the output; its text is a JSON string, None while it has only begun."""

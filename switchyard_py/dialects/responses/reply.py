@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from switchyard_py.dialects.answer import TEXT, Piece, count, counts_of, pieces
-from switchyard_py.dialects.responses.ids import response_id
 from switchyard_py.dialects.responses.output import COMPLETED, INCOMPLETE, OutputWriter
 from switchyard_py.dialects.translation import EMPTY_TEXT
 from switchyard_py.engines.vllm import EngineFault
@@ -73,7 +72,7 @@ class ResponseWriter:
         """The response in one of its states."""
         repeated = {key: self._repeated(key, default) for key, default in _REPEATED.items()}
         return join_object({
-            "id": encode(response_id(self.output.call_id)),
+            "id": encode(f"resp_{self.output.common}"),
             "object": b'"response"',
             "created_at": encode(self.created_at),
             "status": encode(status),

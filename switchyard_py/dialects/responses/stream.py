@@ -4,7 +4,7 @@ A stream is a sequence of items, one open at a time. From the end of the first f
 the tail, and so does the end of the reply.
 """
 
-from switchyard_py.dialects.answer import REFUSAL, TEXT, THINKING
+from switchyard_py.dialects.answer import REFUSAL, TEXT, THINKING, Key
 from switchyard_py.dialects.blocks import Block, BlockHold, Move, Step
 from switchyard_py.dialects.responses.errors import error_fields, failure
 from switchyard_py.dialects.responses.output import COMPLETED, IN_PROGRESS, part
@@ -16,10 +16,10 @@ from switchyard_py.errors import SwitchyardError
 from switchyard_py.rawjson import Slice, encode, join_object
 
 _CONTENT_INDEX: dict[str, Slice] = {"content_index": b"0"}
-_LOG_PROBS: dict[str, Slice] = {"logprobs": b"[]"}
-_NAMES = {THINKING: "reasoning_text", TEXT: "output_text", REFUSAL: "refusal"}
+_NAMES: dict[Key, str] = {THINKING: "reasoning_text", TEXT: "output_text", REFUSAL: "refusal"}
 _CALL = "function_call_arguments"
 _DONE_KEYS = {THINKING: "text", TEXT: "text", REFUSAL: "refusal"}
+_DELTA = b'event: %b\ndata: {"type":"%b","sequence_number":%%d,%b,"delta":%%b}\n\n'
 
 
 class ResponsesStream:
@@ -32,6 +32,7 @@ class ResponsesStream:
         self._writer = writer
         self._hold = BlockHold()
         self._sequence = 0
+        self._delta = b""
         self._items: list[bytes] = []
         self._model: Slice | None = None
         self._usage: Slice | None = None
@@ -76,46 +77,48 @@ class ResponsesStream:
 
     def _write(self, step: Step, status: str) -> bytes:
         """The events of one step; `status` is what becomes of an item that ends."""
-        block = step.block
-        item_id = self._writer.output.item_id(block.index, block.key)
-        place: dict[str, Slice] = {"item_id": item_id, "output_index": b"%d" % block.index}
         match step.move:
             case Move.START:
-                return self._start(block, place)
+                return self._start(step.block)
             case Move.ADD:
-                return self._add(block, place, step.text)
-        return self._end(block, place, status)
+                return self._add(step.text)
+        return self._end(step.block, status)
 
-    def _start(self, block: Block, place: dict[str, Slice]) -> bytes:
+    def _start(self, block: Block) -> bytes:
+        fields = self._place(block)
         item = self._item(block, None, IN_PROGRESS)
-        added = self._event("response.output_item.added", {"output_index": place["output_index"], "item": item})
+        added = self._event("response.output_item.added", {"output_index": fields["output_index"], "item": item})
+        name = f"response.{_NAMES.get(block.key, _CALL)}.delta".encode()
+        self._delta = _DELTA % (name, name, join_object({**fields, **_log_probs(block)})[1:-1])
         if not isinstance(block.key, str):
             return added
-        empty = {"part": part(block.key, EMPTY_TEXT)}
-        return added + self._event("response.content_part.added", {**place, **_CONTENT_INDEX, **empty})
+        return added + self._event("response.content_part.added", {**fields, "part": part(block.key, EMPTY_TEXT)})
 
-    def _add(self, block: Block, place: dict[str, Slice], text: Slice) -> bytes:
-        if not isinstance(block.key, str):
-            return self._event(f"response.{_CALL}.delta", {**place, "delta": text})
-        more = _LOG_PROBS if block.key == TEXT else {}
-        return self._event(f"response.{_NAMES[block.key]}.delta", {**place, **_CONTENT_INDEX, "delta": text, **more})
+    def _add(self, text: Slice) -> bytes:
+        """Add to the item that was started last: nothing is added to an earlier one."""
+        self._sequence += 1
+        return self._delta % (self._sequence - 1, text)
 
-    def _end(self, block: Block, place: dict[str, Slice], status: str) -> bytes:
-        text = block.text
+    def _end(self, block: Block, status: str) -> bytes:
+        fields, text = self._place(block), block.text
         if isinstance(block.key, str):
-            place_of_part = {**place, **_CONTENT_INDEX}
-            more = _LOG_PROBS if block.key == TEXT else {}
-            done = {**place_of_part, _DONE_KEYS[block.key]: text, **more}
+            done = {**fields, _DONE_KEYS[block.key]: text, **_log_probs(block)}
             events = [
                 self._event(f"response.{_NAMES[block.key]}.done", done),
-                self._event("response.content_part.done", {**place_of_part, "part": part(block.key, text)}),
+                self._event("response.content_part.done", {**fields, "part": part(block.key, text)}),
             ]
         else:
-            events = [self._event(f"response.{_CALL}.done", {**place, "arguments": text})]
+            events = [self._event(f"response.{_CALL}.done", {**fields, "arguments": text})]
         item = self._item(block, text, status)
         self._items.append(item)
-        ended = self._event("response.output_item.done", {"output_index": place["output_index"], "item": item})
+        ended = self._event("response.output_item.done", {"output_index": fields["output_index"], "item": item})
         return b"".join([*events, ended])
+
+    def _place(self, block: Block) -> dict[str, Slice]:
+        """The fields that say what an event is about."""
+        item_id = self._writer.output.item_id(block.index, block.key)
+        content_index = {} if block.calls_tool else _CONTENT_INDEX
+        return {"item_id": item_id, "output_index": b"%d" % block.index, **content_index}
 
     def _item(self, block: Block, text: Slice | None, status: str) -> bytes:
         return self._writer.output.item(block.index, block.key, block.call, text, status)
@@ -125,3 +128,8 @@ class ResponsesStream:
         head: dict[str, Slice] = {"type": b'"%b"' % kind, "sequence_number": b"%d" % self._sequence}
         self._sequence += 1
         return b"event: %b\ndata: %b\n\n" % (kind, join_object({**head, **fields}))
+
+
+def _log_probs(block: Block) -> dict[str, Slice]:
+    """The log-probs of text, of which events have to tell; the agent gets none."""
+    return {"logprobs": b"[]"} if block.key == TEXT else {}
