@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from switchyard_py.dialects.arguments import ArgumentsMemory
-from switchyard_py.engines.vllm import Chunk, Endpoint
+from switchyard_py.engines.vllm import Chunk, Endpoint, is_context_overflow
 from switchyard_py.errors import EngineRefused, Kind, RequestRefused, SwitchyardError
 from switchyard_py.rawjson import InvalidJSON, Slice, check_text, decode, split_object
-
-# vLLM's words for it.
-_OVERFLOW = "maximum context length"
 
 
 class AnswerStream(Protocol):
@@ -127,4 +124,5 @@ def asked_model(fields: Mapping[str, Slice]) -> str | None:
 
 def prompt_is_too_long(error: SwitchyardError) -> bool:
     """Whether the engine refused a prompt that does not fit: agents compact their history when they are told so."""
-    return isinstance(error, EngineRefused) and error.status == 400 and _OVERFLOW in str(error)
+    said = (error.given or str(error).encode()) if isinstance(error, EngineRefused) else b""
+    return is_context_overflow(error.status, said)

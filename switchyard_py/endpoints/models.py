@@ -15,7 +15,7 @@ from switchyard_py.errors import Kind, SwitchyardError
 from switchyard_py.routing.catalogue import Catalogue
 from switchyard_py.routing.table import RouteTable
 
-INBOUND_FORMATS = ("openai-chat-completions",)
+INBOUND_FORMATS = ("openai-chat-completions", "openai-responses", "anthropic-messages")
 # What the list says while the engine's own limit is not known.
 ASSUMED_CONTEXT_WINDOW = 128_000
 

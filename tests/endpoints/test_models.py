@@ -32,7 +32,7 @@ async def test_the_list_of_one_route(proxy: StartProxy, engine: ScriptedEngine) 
                     "streaming": True,
                     "tool_calling": True,
                     "context_window": 4096,
-                    "supported_inbound_formats": ["openai-chat-completions"],
+                    "supported_inbound_formats": ["openai-chat-completions", "openai-responses", "anthropic-messages"],
                 },
                 "switchyard": {"profile": "model"},
                 "max_model_len": 4096,

@@ -26,7 +26,7 @@ class Responses:
     endpoint = Endpoint.CHAT
     verbatim = False
     has_user_id = False
-    request_id_header = b"x-request-id"
+    request_id_headers = (b"x-request-id",)
 
     def read(self, body: bytes) -> dict[str, Slice]:
         """Cut a request into its fields.

@@ -12,7 +12,7 @@ from switchyard_py.errors import EngineRefused, SwitchyardError
 from switchyard_py.rawjson import encode
 
 TOO_LONG = "context_length_exceeded"
-_NOT_TO_BE_SENT_AGAIN = (400, 404, 413, 422)
+_STALLED = 408
 
 
 def error_body(error: SwitchyardError) -> bytes:
@@ -34,7 +34,7 @@ def failure(error: SwitchyardError) -> dict[str, Any]:
     elif error.status == 429:
         code = "rate_limit_exceeded"
     else:
-        code = "invalid_prompt" if error.status in _NOT_TO_BE_SENT_AGAIN else "server_error"
+        code = "server_error" if error.status >= 500 or error.status == _STALLED else "invalid_prompt"
     return {"code": code, "message": str(error)}
 
 

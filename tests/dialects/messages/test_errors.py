@@ -21,6 +21,7 @@ TYPES = {
     408: "invalid_request_error",
     409: "invalid_request_error",
     413: "request_too_large",
+    415: "invalid_request_error",
     500: "api_error",
     502: "api_error",
     503: "overloaded_error",

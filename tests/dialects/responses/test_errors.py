@@ -21,10 +21,8 @@ VLLM_OVERFLOW = json.dumps(
 TOO_LONG = EngineRefused(400, OVERFLOW, given=VLLM_OVERFLOW)
 # The codes of OpenAI, which Codex tells apart; the official models know them all but the one for a long prompt.
 FAILURES = {
-    400: "invalid_prompt",
-    404: "invalid_prompt",
-    405: "server_error",
-    413: "invalid_prompt",
+    **dict.fromkeys((400, 401, 403, 404, 405, 409, 413, 415), "invalid_prompt"),
+    408: "server_error",
     500: "server_error",
     502: "server_error",
     503: "server_error",
