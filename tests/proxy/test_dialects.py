@@ -32,10 +32,9 @@ async def test_the_engine_is_asked_the_same_and_the_record_has_its_tokens(
 ) -> None:
     running = await proxy()
     engine.reply(chat(CALLING), chat(ANSWERING))
-    agent = AGENTS[dialect](running, TASK, "s")
-    assert await agent.turn(stream=stream) == "A moment."
-    assert await agent.turn(stream=stream) == "Yes."
-    await agent.close()
+    async with AGENTS[dialect](running, TASK, "s") as agent:
+        assert await agent.turn(stream=stream) == "A moment."
+        assert await agent.turn(stream=stream) == "Yes."
 
     first, second = map(asked, engine.generations)
     (call,) = CALLING.calls
@@ -83,10 +82,9 @@ async def test_a_prompt_that_is_too_long_is_told_in_the_engines_words(
 ) -> None:
     running = await proxy()
     engine.reply(json_reply(REFUSAL, 400))
-    agent = AGENTS[dialect](running, TASK, "s")
-    with pytest.raises((openai.BadRequestError, anthropic.BadRequestError)) as refused:
-        await agent.turn(stream=stream)
-    await agent.close()
+    async with AGENTS[dialect](running, TASK, "s") as agent:
+        with pytest.raises((openai.BadRequestError, anthropic.BadRequestError)) as refused:
+            await agent.turn(stream=stream)
     assert OVERFLOW in str(refused.value)
     assert ("prompt is too long" in str(refused.value)) == (dialect == "messages")
     assert await running.fates("s") == {"failed": 1}
@@ -99,13 +97,12 @@ async def test_or_is_an_empty_answer_where_the_target_says_so(
 ) -> None:
     running = await proxy(target={"on_context_overflow": "empty_length"})
     engine.reply(json_reply(REFUSAL, 400))
-    agent = AGENTS[dialect](running, TASK, "s")
-    if dialect != "messages" and stream:
-        # The helpers of the official client raise on what is cut off; what they were sent is whole.
-        with pytest.raises((openai.LengthFinishReasonError, RuntimeError), match=r"length|response\.completed"):
-            await agent.turn(stream=True)
-    else:
-        assert await agent.turn(stream=stream) == ""
-    await agent.close()
+    async with AGENTS[dialect](running, TASK, "s") as agent:
+        if dialect != "messages" and stream:
+            # The helpers of the official client raise on what is cut off; what they were sent is whole.
+            with pytest.raises((openai.LengthFinishReasonError, RuntimeError), match=r"length|response\.completed"):
+                await agent.turn(stream=True)
+        else:
+            assert await agent.turn(stream=stream) == ""
     (record,) = await running.records("s")
     assert (record["is_valid"], record["call"]["invalid_reasons"]) == (False, ["context_overflow"])

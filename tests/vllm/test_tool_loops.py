@@ -32,10 +32,9 @@ TURNS: list[dict[str, Any]] = [CALLING, CALLING, {}]
 @pytest.mark.parametrize("dialect", AGENTS)
 async def test_a_tool_loop_extends_the_prompt_at_every_turn(proxy: StartProxy, dialect: str, stream: bool) -> None:
     running = await proxy()
-    agent = AGENTS[dialect](running, TASK, "s")
-    for turn in TURNS:
-        await agent.turn(stream=stream, temperature=0, **turn)
-    await agent.close()
+    async with AGENTS[dialect](running, TASK, "s") as agent:
+        for turn in TURNS:
+            await agent.turn(stream=stream, temperature=0, **turn)
     records = await running.records("s")
     assert [record["is_valid"] for record in records] == [True] * len(TURNS)
     for record in records[:2]:
