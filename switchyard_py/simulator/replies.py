@@ -73,8 +73,9 @@ class Replies:
         Special tokens are spelled out, the end token is left out. A call has one question, except a text completion
         with several prompts; a script is consulted once a call.
         """
-        tail = questions[0].tail
-        scripted = next((r for r in self._conditional if r.when.holds(call, request_id, tail)), None)
+        asked = questions[0]
+        tools = [tool.get("name") for tool in asked.tools]
+        scripted = next((r for r in self._conditional if r.when.holds(call, request_id, asked.tail, tools)), None)
         if scripted is None and self._queue:
             scripted = self._queue.pop(0)
         return [

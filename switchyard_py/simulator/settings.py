@@ -1,7 +1,7 @@
 """What a simulator is told at start: model, timing, replies and faults."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,13 +36,16 @@ class When(_Strict):
     """The `X-Request-Id` header or `request_id` body field."""
     contains: str | None = None
     """Text somewhere in the prompt, after the last assistant turn."""
+    tool: str | None = None
+    """Name of a tool that may be called."""
 
-    def holds(self, call: int, request_id: str | None, tail: str) -> bool:
-        """Whether the conditions hold for this call, whose prompt ends with `tail`."""
+    def holds(self, call: int, request_id: str | None, tail: str, tools: Collection[object] = ()) -> bool:
+        """Whether the conditions hold for this call, whose prompt ends with `tail` and which may call `tools`."""
         return (
             (self.call is None or self.call == call)
             and (self.request_id is None or self.request_id == request_id)
             and (self.contains is None or self.contains in tail)
+            and (self.tool is None or self.tool in tools)
         )
 
     @property

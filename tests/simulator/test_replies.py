@@ -91,10 +91,12 @@ def test_replies_without_a_condition_are_used_in_order() -> None:
         ({"contains": "Paris"}, True),
         ({"contains": "Rome"}, False),
         ({"contains": "Paris", "call": 2}, False),
+        ({"tool": "second"}, True),
+        ({"tool": "third"}, False),
     ],
 )
 def test_a_condition_decides(when: dict[str, Any], holds: bool) -> None:
-    assert (say(question(), {"when": when, "content": "scripted"}, request_id="r") == "scripted") is holds
+    assert (say(question(tools=TOOLS), {"when": when, "content": "scripted"}, request_id="r") == "scripted") is holds
 
 
 def test_scripted_parts_are_written_as_the_model_would() -> None:
