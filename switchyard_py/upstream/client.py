@@ -358,4 +358,5 @@ def _reason(error: BaseException) -> str:
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, OSError) and cause.errno:
         return os.strerror(cause.errno).lower()
-    return "connection closed"
+    # The words by which pi tells a fault that may pass.
+    return "connection lost"
