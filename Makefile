@@ -7,7 +7,7 @@ ARGS ?=
 PROFILE ?= profiles/single-vllm.yaml
 SOURCES := switchyard_py tests
 
-.PHONY: help demo run test test-faults test-vllm bench soak docs check format clean
+.PHONY: help demo run test test-faults test-vllm test-clients bench soak docs check format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-faults: $(READY)  ## faults, load, hostile input and kills at full size (up
 
 test-vllm: $(READY)  ## run the main job against a real vLLM (CPU; installed on first use)
 	tests/vllm/lane.sh $(BIN)/pytest
+
+test-clients: $(READY)  ## let real agents work through the proxy (installed on first use)
+	tests/clients/lane.sh $(BIN)/pytest
 
 bench: $(READY)  ## measure what the proxy costs (ARGS=--quick for a look)
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,18 @@ class FaultyFilesystem(Filesystem):
     def unlink(self, path: str) -> None:
         self._maybe_fail("unlink")
         super().unlink(path)
+
+
+class SlowFilesystem(Filesystem):
+    """Takes its time to put a record under its name."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def rename(self, source: str, target: str) -> None:
+        if target.endswith(".json"):
+            time.sleep(self._seconds)
+        super().rename(source, target)
 
 
 class GatedFilesystem(FaultyFilesystem):

@@ -12,9 +12,7 @@ import pytest
 from event_stream import DONE, arguments, events, finish_reason, joined
 from running_proxy import StartProxy
 from scripted_engine import Exchange, Script, ScriptedEngine, Turn, chat
-from stored_calls import FaultyFilesystem
-
-from switchyard_py.store import Filesystem
+from stored_calls import FaultyFilesystem, SlowFilesystem
 
 ARGUMENTS = '{"command": "ls"}'
 TURN = Turn(text="I run it.", tool_calls=[("run", ARGUMENTS), ("run", "{}")])
@@ -29,18 +27,6 @@ while not glob.glob(sys.argv[1] + "/sessions/*/*.json"):
     time.sleep(0.001)
 print(absent)
 """
-
-
-class SlowFilesystem(Filesystem):
-    """Takes its time to put a record under its name."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def rename(self, source: str, target: str) -> None:
-        if target.endswith(".json"):
-            time.sleep(self._seconds)
-        super().rename(source, target)
 
 
 @pytest.fixture
