@@ -21,6 +21,9 @@ SOURCE_HEADER = "x-switchyard-error-source"
 RETRY_HEADER = "x-should-retry"
 """Wins over what SDKs of OpenAI and Anthropic do by status: they repeat 408, 409, 429 and all from 500."""
 
+BUSY_SECONDS = 2
+"""After how many seconds to ask an engine again that is full and does not say when."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -142,6 +145,8 @@ class ShuttingDown(SwitchyardError):
 class EngineRefused(SwitchyardError):
     """The engine answered with an error; its status, text and `Retry-After` are kept.
 
+    A 429 without one gets one: Codex ends its turn otherwise, however many retries it is allowed.
+
     `given` is the engine's body where it has the OpenAI shape, else None: it is passed on as it is.
     """
 
@@ -161,4 +166,5 @@ class EngineRefused(SwitchyardError):
 
     @property
     def headers(self) -> dict[str, str]:
-        return {SOURCE_HEADER: self.source, **self._passed}
+        advice = {"retry-after": str(BUSY_SECONDS)} if self._status == 429 else {}
+        return {SOURCE_HEADER: self.source, **advice, **self._passed}

@@ -139,7 +139,7 @@ REFUSED = [
          target={"on_context_overflow": "empty_length"}),
     *(
         both(f"refuses with {status}{' and `Retry-After`' if after else ''}", answering(refusing(status, after=after)),
-             refused(status, advice=after is not None))
+             refused(status, advice=status == 429 or after is not None))
         for status in (429, 500, 502, 503, 504)
         for after in (None, "1")
     ),

@@ -51,6 +51,12 @@ async def test_a_refusal_keeps_its_status_its_body_and_its_retry_advice(
     assert await running.records("s", include="all") == []
 
 
+async def test_a_busy_engine_that_says_no_time_is_given_one(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    running = await proxy()
+    engine.default(json_reply({"error": {"message": "full"}}, 429))
+    assert (await running.chat({}, "s")).headers["retry-after"] == "2"
+
+
 @pytest.mark.parametrize(
     ("status", "given", "message", "kind"),
     [
