@@ -5,6 +5,7 @@ prompt no longer begins with the tokens that were sampled. What this process has
 other processes or from before a restart, is read from the session's records when it is missed.
 """
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import orjson
 from switchyard_py.capture.call import Generation
 from switchyard_py.rawjson import decode
 from switchyard_py.store import SessionReader
+
+log = logging.getLogger(__name__)
 
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -51,11 +54,15 @@ class GeneratedArguments:
             return
         with self._lock:
             known = set(self._read.get(session_id, ()))
-        for uuid, record in self._reader.other_records(session_id, known):
-            message = orjson.loads(record)["messages"][-1:]
-            calls = [call for each in message for call in _calls(each.get("tool_calls"))]
-            with self._lock:
-                self._keep(session_id, uuid, calls)
+        try:
+            for uuid, record in self._reader.other_records(session_id, known):
+                message = orjson.loads(record)["messages"][-1:]
+                calls = [call for each in message for call in _calls(each.get("tool_calls"))]
+                with self._lock:
+                    self._keep(session_id, uuid, calls)
+        except OSError as error:
+            # The agent's own spelling means the same, so the call goes on with it.
+            log.warning("arguments of tool calls of session %r cannot be looked up: %s", session_id, error)
 
     def _keep(self, session_id: str, uuid: str, calls: list[tuple[str, str]]) -> None:
         self._read.setdefault(session_id, set()).add(uuid)

@@ -1,9 +1,11 @@
 """Generated arguments are found by session and tool-call id: in memory, or in the records other processes wrote."""
 
+import errno
 from pathlib import Path
 
 from running_proxy import StartProxy
 from scripted_engine import ScriptedEngine, Turn, chat
+from stored_calls import FaultyFilesystem
 
 from switchyard_py.capture.call import Choice, Generation
 from switchyard_py.rawjson import encode
@@ -62,6 +64,15 @@ async def test_records_tell_what_another_process_has_generated(
     assert session.get(tool_call) is None
     session.load()
     assert session.get(tool_call) == '{"city":  "Paris"}'
+
+
+def test_a_session_that_cannot_be_read_has_none(tmp_path: Path) -> None:
+    filesystem = FaultyFilesystem()
+    (tmp_path / "sessions" / "s").mkdir(parents=True)
+    session = GeneratedArguments(SessionReader(tmp_path, None, filesystem=filesystem)).of("s")
+    filesystem.errors = {"names": errno.EIO}
+    session.load()
+    assert session.get("a") is None
 
 
 def test_an_unknown_session_has_none(tmp_path: Path) -> None:
