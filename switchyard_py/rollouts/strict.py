@@ -49,7 +49,7 @@ class StrictRules:
         if call.flaw is not None:
             raise call.flaw
         for tool in call.tools:
-            _check_tool(tool)
+            check_tool(tool)
         is_first = not self._first
         if is_first:
             self._first = {key: record.get(key) for key in _SAME_IN_ALL}
@@ -86,7 +86,7 @@ class StrictRules:
         self._prompt, self._history = prompt, [*normal, normalise(reply)]
 
 
-def _check_tool(tool: Any) -> None:
+def check_tool(tool: Any) -> None:
     """Whether a tool can be converted to a function of the Responses API. Raises Refusal."""
     if not isinstance(tool, dict) or not isinstance(tool.get("id"), str):
         raise Refusal(Rule.R8, "a tool has no id")
