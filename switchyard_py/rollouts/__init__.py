@@ -8,16 +8,21 @@ chain = lineage.chains[lineage.main.chain]
 ids = lineage.forest.token_ids(chain.leaf)
 for call in chain.calls:                # generated ids lie at [prompt_tokens, prompt_tokens + generation_tokens)
     lineage.forest.calls[call].log_probs
+
+For trainers: `gym_rollout` makes NeMo Gym's items of a chain; the modules `rows` and `row_files`, which need the extra
+`training`, flat arrays.
 """
 
 from switchyard_py.rollouts.call import Call
 from switchyard_py.rollouts.chains import Attempts, Chain, Main, MainReason
 from switchyard_py.rollouts.diagnosis import Cause, Decoder, Diagnosis
 from switchyard_py.rollouts.forest import Forest, Link, Placement
+from switchyard_py.rollouts.gym_items import GymRollout, gym_rollout
 from switchyard_py.rollouts.lineage import Lineage, SessionLink, accept, build_lineage, link_sessions
 from switchyard_py.rollouts.messages import Message, normalise
-from switchyard_py.rollouts.refusal import Refusal, RolloutError, Rule, SourceError
+from switchyard_py.rollouts.refusal import NothingToTrain, Refusal, RolloutError, Rule, SourceError
 from switchyard_py.rollouts.roles import Role
+from switchyard_py.rollouts.selection import trainable_chains
 from switchyard_py.rollouts.source import Session, read_session
 from switchyard_py.rollouts.verdict import BLOCKING, Criteria, Reason, Verdict
 
@@ -31,11 +36,13 @@ __all__ = [
     "Decoder",
     "Diagnosis",
     "Forest",
+    "GymRollout",
     "Lineage",
     "Link",
     "Main",
     "MainReason",
     "Message",
+    "NothingToTrain",
     "Placement",
     "Reason",
     "Refusal",
@@ -48,7 +55,9 @@ __all__ = [
     "Verdict",
     "accept",
     "build_lineage",
+    "gym_rollout",
     "link_sessions",
     "normalise",
     "read_session",
+    "trainable_chains",
 ]

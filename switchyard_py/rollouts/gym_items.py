@@ -7,7 +7,7 @@ the last item of its reply and nowhere else, so a trainer finds as many triples 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,9 +31,16 @@ class GymRollout:
 
 
 def gym_rollout(
-    forest: Forest, path: Sequence[int], *, seed: int | None = None, as_original: bool = False
+    forest: Forest,
+    path: Sequence[int],
+    *,
+    untrained: Container[int] = (),
+    seed: int | None = None,
+    as_original: bool = False,
 ) -> GymRollout:
     """The rollout of a path of the forest, root first. Item ids are random, but follow from a `seed`.
+
+    The replies of the calls `untrained` carry no tokens: they are trained in another rollout.
 
     `output` begins with the first reply. `as_original` it begins with the first item that has the form of one, such as
     an example in the first prompt; `gym_messages` tells the other differences.
@@ -53,11 +60,12 @@ def gym_rollout(
             if call is calls[0]:
                 replies_from = len(items)
             items += message_items(call.reply, ids, as_original=as_original)
-        items[-1] |= {
-            "prompt_token_ids": forest.prompt_token_ids(call.index).tolist(),
-            "generation_token_ids": forest.generation_token_ids(call.index).tolist(),
-            "generation_log_probs": call.log_probs.tolist(),
-        }
+        if call.index not in untrained:
+            items[-1] |= {
+                "prompt_token_ids": forest.prompt_token_ids(call.index).tolist(),
+                "generation_token_ids": forest.generation_token_ids(call.index).tolist(),
+                "generation_log_probs": call.log_probs.tolist(),
+            }
     if as_original:
         replies_from = next(index for index, item in enumerate(items) if is_generated(item))
     with _of(calls[0]):

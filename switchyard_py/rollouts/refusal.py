@@ -73,3 +73,18 @@ class Refusal(RolloutError):
             "uuid": self.uuid,
             "message": self.message,
         }
+
+
+class NothingToTrain(RolloutError):
+    """No chain that was asked for can be trained on. `str()` says why.
+
+    `code` is one of `MainReason` where there is no main chain, `not_trainable` where verdicts speak against it.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+    def to_json(self) -> dict[str, str]:
+        """`code` and `message`."""
+        return {"code": self.code, "message": str(self)}

@@ -1,5 +1,8 @@
 """Flat training rows: one sequence of token ids, with the log-probabilities and the mask of what the model generated.
 
+    for row in chain_rows(build_lineage(read_session(...))):
+        row.input_ids, row.loss_mask, row.logprobs
+
 A row is one chain of a session, or a single call. Its ids are those of the last call, prompt and generation; as every
 prompt of a chain begins with the prompt and generation before it, they hold all calls of the chain, and `segments` says
 where. Nothing is lost on the way: `triples` gives back what was captured of every call.
@@ -15,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from switchyard_py.rollouts.forest import Forest
+from switchyard_py.rollouts.lineage import Lineage
+from switchyard_py.rollouts.selection import Which, trainable_chains
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,67 @@ class Triple:
     generation_log_probs: NDArray[np.float64]
 
 
+def chain_rows(lineage: Lineage, which: Which = "all") -> Iterator[Row]:
+    """A row for each trainable chain, the main one first, or for the main one only.
+
+    Chains that fork share calls; each is trained in the first row that has it. `metadata` tells `chain` (its number),
+    `main`, `role`, `agent`, `predecessor`, `model`, `parent_session_id`, the `reasons` of the verdict, and, in the
+    order of the segments, `finish_reasons` and `weight_versions`.
+
+    Raises:
+        NothingToTrain: there is none.
+    """
+    return _chain_rows(lineage, trainable_chains(lineage, which))
+
+
+def _chain_rows(lineage: Lineage, numbers: Sequence[int]) -> Iterator[Row]:
+    trained: set[int] = set()
+    for number in numbers:
+        chain = lineage.chains[number]
+        metadata = {
+            "chain": number,
+            "main": number == lineage.main.chain,
+            "role": chain.role,
+            "agent": chain.agent,
+            "predecessor": chain.predecessor,
+            "reasons": list(lineage.chain_verdicts[number].reasons),
+            **_of_calls(lineage, chain.calls),
+        }
+        yield row_of(lineage.forest, chain.calls, untrained=trained, metadata=metadata)
+        trained.update(chain.calls)
+
+
+def call_rows(lineage: Lineage) -> Iterator[Row]:
+    """A row for each call that can be trained on by itself, in call order: its prompt, and its generation.
+
+    `metadata` tells `call` (its index), `role`, `agent` and, as for chains, what its record says.
+    """
+    for call, role, verdict in zip(lineage.forest.calls, lineage.roles, lineage.call_verdicts, strict=True):
+        if verdict.trainable:
+            metadata = {
+                "call": call.index,
+                "role": role,
+                "agent": call.agent,
+                "reasons": list(verdict.reasons),
+                **_of_calls(lineage, [call.index]),
+            }
+            yield row_of(lineage.forest, [call.index], metadata=metadata)
+
+
+def _of_calls(lineage: Lineage, path: Sequence[int]) -> dict[str, Any]:
+    calls = [lineage.forest.calls[index] for index in path]
+    return {
+        "model": calls[0].model,
+        "parent_session_id": lineage.parent_session_id,
+        "finish_reasons": [call.finish_reason for call in calls],
+        "weight_versions": [call.engine.get("weight_versions") for call in calls],
+    }
+
+
 def row_of(
     forest: Forest, path: Sequence[int], *, untrained: Container[int] = (), metadata: dict[str, Any] | None = None
 ) -> Row:
-    """The row of a path of the forest, or of some calls of one in their order; the calls `untrained` are masked."""
+    """The row of a path of the forest, root first; of a single call, its prompt counts as not generated."""
     input_ids = np.array(forest.token_ids(path[-1]), np.int64)
     loss_mask = np.zeros(len(input_ids), np.uint8)
     logprobs = np.zeros(len(input_ids), np.float64)

@@ -94,6 +94,12 @@ def test_other_calls_of_the_session_are_left_out() -> None:
     assert rollout.metadata["switchyard_record_uuids"] == '["u0", "u2"]'
 
 
+def test_what_is_trained_elsewhere_has_no_tokens() -> None:
+    rollout = made(LOOP, untrained={0})
+    assert kinds(rollout.output) == kinds(made(LOOP).output)
+    assert triples(rollout) == triples(made(LOOP))[1:]
+
+
 def test_examples_in_the_first_prompt_are_input() -> None:
     messages = [USER, DONE, USER, CALLING]
     records = [call(messages, [1], [2], [-1.0])]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
-from rollout_records import call, forest_of
+from rollout_records import call, envelope, forest_of
 
-from switchyard_py.rollouts import row_files
+from switchyard_py.rollouts import Lineage, NothingToTrain, build_lineage, read_session, row_files
 from switchyard_py.rollouts.forest import Forest
 from switchyard_py.rollouts.row_files import read_rows, write_rows
-from switchyard_py.rollouts.rows import Row, Segment, row_of, triples
+from switchyard_py.rollouts.rows import Row, Segment, call_rows, chain_rows, row_of, triples
 
 IDS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8)
 LOG_PROB = st.floats(max_value=0, allow_nan=False, allow_infinity=False)
@@ -149,3 +149,47 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"rows.csv: a file of rows is named .parquet or .jsonl"):
             use(tmp_path / "rows.csv")
     assert not list(tmp_path.iterdir())
+
+
+FORK = [([1], [2], [-1.0]), ([1, 2, 3], [4], [-2.0]), ([1, 2, 5], [6], [-3.0])]
+
+
+def lineage(captured: Captured, **fields: Any) -> Lineage:
+    records = [call([USER, REPLY], *triple, **fields) for triple in captured]
+    return build_lineage(read_session(envelope(records)))
+
+
+def test_each_chain_is_a_row_and_each_call_is_trained_once() -> None:
+    main, other = chain_rows(lineage(FORK))
+    assert (main.input_ids.tolist(), main.loss_mask.tolist()) == ([1, 2, 5, 6], [0, 1, 0, 1])
+    assert (other.input_ids.tolist(), other.loss_mask.tolist()) == ([1, 2, 3, 4], [0, 0, 0, 1])
+    assert other.logprobs.tolist() == [0, -1, 0, -2]
+    assert captured_of(main) + captured_of(other)[1:] == [FORK[0], FORK[2], FORK[1]]
+    (only,) = chain_rows(lineage(FORK), "main")
+    assert captured_of(only) == captured_of(main)
+    with pytest.raises(NothingToTrain):
+        chain_rows(lineage([]))
+
+
+def test_each_trainable_call_is_a_row() -> None:
+    rows = list(call_rows(lineage(FORK)))
+    assert [captured_of(made) for made in rows] == [[triple] for triple in FORK]
+    assert [made.metadata["call"] for made in rows] == [0, 1, 2]
+    assert list(call_rows(lineage(FORK, is_valid=False))) == []
+
+
+def test_rows_tell_what_they_are() -> None:
+    engine = {"engine": {"weight_versions": [{"version": "7"}]}}
+    (made,) = chain_rows(lineage(FORK[:1], finish_reason="length", parent_session_id="p", call=engine))
+    assert made.metadata == {
+        "chain": 0,
+        "main": True,
+        "role": "turn",
+        "agent": "",
+        "predecessor": None,
+        "reasons": ["truncated"],
+        "model": "served",
+        "parent_session_id": "p",
+        "finish_reasons": ["length"],
+        "weight_versions": [[{"version": "7"}]],
+    }
