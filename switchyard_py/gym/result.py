@@ -16,8 +16,7 @@ Result = dict[str, Any]
 def with_rollout(result: Result, rollout: GymRollout) -> Result:
     """The result with the captured rollout in place of the agent's own items; the rest, the reward too, stays."""
     return result | {
-        "responses_create_params": result["responses_create_params"]
-        | {"input": rollout.input, "tools": rollout.tools},
+        "responses_create_params": result["responses_create_params"] | {"input": rollout.input, "tools": rollout.tools},
         "response": result["response"] | {"output": rollout.output, "metadata": rollout.metadata},
     }
 
