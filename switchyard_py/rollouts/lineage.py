@@ -178,6 +178,10 @@ def _judged(
     )
 
 
+# The agent was given an answer, and the engine generated nothing for it: no chain lacks its tokens.
+_NOTHING_GENERATED = ("context_overflow",)
+
+
 class _Gaps:
     """Delivered calls whose ids nobody has: lost, or of a record with a flaw."""
 
@@ -186,7 +190,7 @@ class _Gaps:
         self._reasons = {
             call.index: Reason.LOST if call.lost else Reason.INVALID
             for call in forest.calls
-            if call.flaw is not None and who[call.index] is Role.TURN
+            if call.flaw is not None and who[call.index] is Role.TURN and call.invalid_reasons != _NOTHING_GENERATED
         }
         self._anywhere = [Reason.LOST] if missing else []
 

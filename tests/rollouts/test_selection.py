@@ -60,6 +60,17 @@ def test_why_there_is_no_main_chain() -> None:
     assert trainable_chains(together, "all") == (0, 1)
 
 
+@pytest.mark.parametrize(("reason", "chains"), [("context_overflow", (0,)), ("no_generation_token_ids", None)])
+def test_only_an_answer_nobody_generated_leaves_no_gap(reason: str, chains: tuple[int, ...] | None) -> None:
+    empty = turn([1, 2, 3], [], is_valid=False, call={"invalid_reasons": [reason]})
+    session = lineage(turn([1], [2]), empty)
+    if chains is None:
+        with pytest.raises(NothingToTrain, match="not trainable: invalid"):
+            trainable_chains(session, "main")
+    else:
+        assert trainable_chains(session, "main") == chains
+
+
 def test_a_session_without_records() -> None:
     with pytest.raises(NothingToTrain, match="the session has none"):
         trainable_chains(lineage(), "all")
