@@ -138,10 +138,17 @@ def check_stream(number: int, answer: Answer, complaints: Complaints) -> list[An
     except ValueError as problem:
         complaints.add(number, f"an event that is not JSON ({problem}): {answer.body[-500:]!r}")
         return []
-    ends = [at for at, chunk in enumerate(chunks) if chunk == DONE or (isinstance(chunk, dict) and chunk.get("error"))]
-    if ends != [len(chunks) - 1]:
+    errors = [chunk["error"] for chunk in chunks if isinstance(chunk, dict) and chunk.get("error") is not None]
+    if len(errors) + chunks.count(DONE) != 1 or not (errors or chunks[-1] == DONE):
         complaints.add(number, f"a stream must end once, by [DONE] or an error event: {answer.body[-500:]!r}")
+    elif errors and not _is_error_event(chunks[-1]):
+        complaints.add(number, f"an error event must be the last, in the error shape: {answer.body[-500:]!r}")
     return chunks
+
+
+def _is_error_event(chunk: Any) -> bool:
+    error = chunk.get("error") if isinstance(chunk, dict) else None
+    return isinstance(error, dict) and isinstance(error.get("message"), str)
 
 
 def event_data(stream: bytes) -> Iterator[bytes]:

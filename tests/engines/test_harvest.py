@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -328,12 +329,22 @@ def test_there_are_pairs() -> None:
         (b'{"choices":[{"message":{}}]}', "no finish reason"),
         (b'{"choices":[{"message":{},"finish_reason":null}]}', "no finish reason"),
         (b'{"error":{"message":"why","code":500}}', "^why$"),
-        (b'{"error":"why"}', "reported an error"),
+        (b'{"error":"why"}', "reported an error: why$"),
+        (b'{"error":[]}', "reported an error$"),
+        (b'{"error":{"message":5}}', "reported an error$"),
     ],
 )
 def test_a_reply_that_is_no_answer_is_a_fault(body: bytes, says: str) -> None:
     with pytest.raises(EngineFault, match=says):
         harvest_reply(body, Wants())
+
+
+@pytest.mark.parametrize("error", [b'"why"', b'""', b"[]", b"{}", b"0", b"false", b'{"message":null}'])
+def test_an_error_in_another_shape_is_not_passed_on_as_it_is(error: bytes) -> None:
+    for take in (partial(harvest_reply, wants=Wants()), StreamHarvest(Wants()).feed):
+        with pytest.raises(EngineFault) as caught:
+            take(b'{"error":%b}' % error)
+        assert caught.value.given is None
 
 
 def test_a_reply_keeps_spellings_nobody_decodes() -> None:

@@ -230,7 +230,14 @@ def _choices(fields: dict[str, Slice]) -> list[dict[str, Slice]]:
     """The choices of a reply or chunk; an error in their place is raised as a fault."""
     if not is_null(fields.get("error")):
         given = join_object({"error": fields["error"]})
-        raise EngineFault(message_of(given) or "the engine reported an error", given)
+        message = message_of(given)
+        if message is not None:
+            raise EngineFault(message or "the engine reported an error", given)
+        # In another shape agents would not take it for an error, or not find what it says.
+        text = decode(fields["error"])
+        raise EngineFault(
+            f"the engine reported an error: {text}" if isinstance(text, str) else "the engine reported an error"
+        )
     return [] if is_null(fields.get("choices")) else split_objects(fields["choices"])
 
 
