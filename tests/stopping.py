@@ -69,7 +69,7 @@ class Stopping:
         except httpx.TransportError:
             return False
 
-    def until(self, condition: Callable[[], bool], within: float = 5) -> None:
+    def until(self, condition: Callable[[], bool], within: float = 20) -> None:
         deadline = time.monotonic() + within
         while not condition():
             assert time.monotonic() < deadline
