@@ -45,3 +45,10 @@ def test_environment() -> None:
     target = bundle.routes[0].target
     assert (target.model, target.api_key, target.base_url) == ("big", "k", "http://127.0.0.1:8000/v1")
     assert (bundle.server.port, str(bundle.capture.log_dir)) == (8080, "elsewhere")
+
+
+def test_nemo_gym_openhands() -> None:
+    bundle = profile("nemo-gym-openhands", POLICY_MODEL="tiny", POLICY_URL="http://127.0.0.1:9/v1")
+    target = bundle.routes[0].target
+    assert (target.model, target.api_key, target.base_url) == ("tiny", "dummy", "http://127.0.0.1:9/v1")
+    assert (target.retries, target.on_context_overflow, bundle.sessions.required) == (60, "empty_length", True)
