@@ -73,12 +73,19 @@ class Workplace:
         """What the agent printed."""
         return self._log.read_text(errors="replace")
 
-    async def run(self, task: str, *, url: str, session: str, within: float = RUN_SECONDS) -> int | None:
-        """Let the agent do a task; its exit status, None if it was still at it and was ended."""
+    async def run(
+        self, task: str, *, url: str, session: str, within: float = RUN_SECONDS, but: Mapping[str, str] | None = None
+    ) -> int | None:
+        """Let the agent do a task; its exit status, None if it was still at it and was ended.
+
+        `but` says what is written otherwise in the files of the page.
+        """
         for directory in (self.workspace, self._home / "tmp"):
             directory.mkdir(parents=True, exist_ok=True)
         for name, text in files_of(self.client.name).items():
-            (self.workspace / name).write_text(text.replace(PAGE_URL, url))
+            for written, instead in {PAGE_URL: url, **(but or {})}.items():
+                text = text.replace(written, instead)
+            (self.workspace / name).write_text(text)
         environ = {
             "PATH": f"{self._binaries}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self._home),

@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from clients.client import Client, OpenWorkplace, StartStage, every_client
+from clients.client import CLIENTS, Client, OpenWorkplace, StartStage, every_client
 
 TASK = "Write the greeting."
 
@@ -59,3 +59,14 @@ async def test_a_busy_and_a_broken_engine_are_outlasted(
     assert (place.workspace / "shout.txt").read_text() == "HELLO\n"
     assert await running.fates("s") == {"valid": 3, "failed": 2}
     assert (await engine.get("/simulator/requests")).json()["started"] == 5
+
+
+async def test_the_title_that_opencode_asks_for_is_a_side_call(workplace: OpenWorkplace, stage: StartStage) -> None:
+    client = CLIENTS["opencode"]
+    place = workplace(client)
+    running, _ = await stage([*script(client), {"when": {"contains": ""}, "content": "A greeting"}])
+    titled = {'"title": {"disable": true}': '"title": {"disable": false}'}
+    assert await place.run(TASK, url=running.url, session="s", but=titled) == 0, place.log
+    kinds = {bool(record["tools"]): record["call"]["kind"] for record in await running.records("s")}
+    assert kinds == {True: "main", False: "side"}
+    assert await running.fates("s") == {"valid": 4}
