@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
 from switchyard_py.gym.address import proxy_address
 from switchyard_py.gym.routing import CapturedRun, RoutingRefused, agent_config, agent_toml, captured_run
@@ -162,3 +163,9 @@ def test_any_spelling_of_the_server_is_found(text: str, routed: str) -> None:
 def test_a_configuration_that_cannot_be_routed_is_refused(text: str, reason: str) -> None:
     with pytest.raises(RoutingRefused, match=reason):
         agent_config(text, RUN)
+
+
+def test_a_run_survives_the_settings_of_an_agent_server() -> None:
+    kept: TypeAdapter[CapturedRun | None] = TypeAdapter(CapturedRun | None)
+    for run in (RUN, None):
+        assert kept.validate_json(kept.dump_json(run)) == run
