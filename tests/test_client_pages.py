@@ -3,13 +3,14 @@
 import json
 import re
 import tomllib
+from collections.abc import Callable
 
 import pytest
 from clients.client import CLIENTS, PAGE_URL
 from clients.page import PAGES, files_of
 
 INSTALL = (PAGES.parents[1] / "tests" / "clients" / "install.sh").read_text()
-READERS = {"json": json.loads, "toml": tomllib.loads, "py": lambda text: compile(text, "agent", "exec")}
+READERS: dict[str, Callable[[str], object]] = {"json": json.loads, "toml": tomllib.loads, "py": lambda text: compile(text, "agent", "exec")}
 
 
 @pytest.mark.parametrize("client", CLIENTS)

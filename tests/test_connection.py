@@ -116,7 +116,7 @@ def test_a_connection_on_which_no_request_comes_is_closed(said: bytes) -> None:
 
 def test_a_head_that_comes_slowly_is_waited_for() -> None:
     async def scenario() -> None:
-        async with _served(_answers(1), keep_alive=0.2) as (port, _):
+        async with _served(_answers(1), keep_alive=0.4) as (port, _):
             agent = await RawAgent.connected(port)
             for start in range(0, len(GET), 6):
                 await agent.send(GET[start : start + 6])
