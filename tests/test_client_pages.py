@@ -10,7 +10,11 @@ from clients.client import CLIENTS, PAGE_URL
 from clients.page import PAGES, files_of
 
 INSTALL = (PAGES.parents[1] / "tests" / "clients" / "install.sh").read_text()
-READERS: dict[str, Callable[[str], object]] = {"json": json.loads, "toml": tomllib.loads, "py": lambda text: compile(text, "agent", "exec")}
+READERS: dict[str, Callable[[str], object]] = {
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "py": lambda text: compile(text, "agent", "exec"),
+}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
