@@ -1,6 +1,7 @@
 """Errors as Anthropic's clients know them: `{"type": "error", "error": {"type", "message"}, "request_id"}`."""
 
 from switchyard_py.dialects.dialect import prompt_is_too_long
+from switchyard_py.dialects.messages.request import THREAD
 from switchyard_py.errors import SwitchyardError
 from switchyard_py.rawjson import encode
 
@@ -17,12 +18,17 @@ _TYPES = {
 
 # Anthropic's words, which agents look for.
 _TOO_LONG = "prompt is too long"
+# On which Anthropic's SDKs go on without a thread, with the whole conversation in each request.
+_NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": [THREAD]}
 
 
 def error_body(error: SwitchyardError, request_id: str) -> bytes:
     """The error as a response body, with the engine's own words where it gave some."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return encode({"type": "error", "error": {"type": kind, "message": _message(error)}, "request_id": request_id})
+    told: dict[str, object] = {"type": kind, "message": _message(error)}
+    if error.param == THREAD:
+        told["details"] = _NO_THREADS
+    return encode({"type": "error", "error": told, "request_id": request_id})
 
 
 def error_event(error: SwitchyardError, request_id: str) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from switchyard_py.dialects.arguments import ArgumentsMemory
 from switchyard_py.dialects.messages.history import chat_messages
 from switchyard_py.dialects.messages.tools import chat_tools, tool_choice
-from switchyard_py.dialects.translation import as_object, as_text
+from switchyard_py.dialects.translation import as_object, as_text, refusal
 from switchyard_py.engines.vllm import wants_stream
 from switchyard_py.engines.vllm.message import is_null
 from switchyard_py.rawjson import Slice, decode, join_object
@@ -19,6 +19,9 @@ _NOT_FOR_THE_ENGINE = frozenset({
 _TRANSLATED = frozenset({
     "messages", "output_config", "output_format", "stop_sequences", "system", "thinking", "tool_choice", "tools",
 })  # fmt: skip
+
+THREAD = "thread"
+"""The field of a request that leaves the conversation so far to a server that has kept it."""
 
 # With both, vLLM tells the size of the prompt in its first chunk, where `message_start` wants it.
 _STREAM_OPTIONS = b'{"include_usage":true,"continuous_usage_stats":true}'
@@ -34,6 +37,8 @@ def to_chat(fields: Mapping[str, Slice], memory: ArgumentsMemory) -> dict[str, S
         RequestRefused: something is not as the Messages API has it, or cannot be given to the engine.
     """
     given = {key: value for key, value in fields.items() if not is_null(value)}
+    if THREAD in given:
+        raise refusal(THREAD, "cannot be given: no conversation is kept here. Send all messages with each request.")
     chat = {key: value for key, value in given.items() if key not in _TRANSLATED and key not in _NOT_FOR_THE_ENGINE}
     chat["messages"] = chat_messages(given.get("system"), given.get("messages"), memory)
     if "stop_sequences" in given:

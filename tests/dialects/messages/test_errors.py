@@ -4,6 +4,7 @@ import json
 
 import anthropic
 import pytest
+from messages_calls import HELLO, translated
 from scripted_engine import ScriptedEngine, json_reply
 
 from switchyard_py.dialects.messages.errors import error_body, error_event
@@ -61,6 +62,15 @@ def test_a_prompt_that_is_too_long_is_named_as_agents_expect_in_the_engine_s_wor
     assert told == {"type": "invalid_request_error", "message": f"prompt is too long: {OVERFLOW}"}
     other = json.loads(error_body(RequestRefused(Kind.INVALID_BODY, OVERFLOW), "r"))["error"]
     assert other["message"] == OVERFLOW
+
+
+def test_a_thread_is_refused_in_the_words_on_which_sdks_send_the_whole_conversation() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        translated({"model": "m", "max_tokens": 1, "messages": HELLO, "thread": {"type": "create"}})
+    told = json.loads(error_body(refused.value, "r"))["error"]
+    assert (refused.value.status, told["type"]) == (400, "invalid_request_error")
+    assert told["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    assert translated({"model": "m", "max_tokens": 1, "messages": HELLO, "thread": None})
 
 
 def test_an_error_in_a_stream_is_one_event() -> None:
