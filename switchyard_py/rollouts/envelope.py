@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import orjson
+import msgspec
 
 from switchyard_py.rollouts.refusal import Refusal, Rule
 
@@ -33,6 +33,17 @@ def check_envelope(envelope: object, session_id: str | None) -> dict[str, Any]:
     return envelope
 
 
+def decode(text: bytes | bytearray | memoryview) -> Any:
+    """The value of a JSON text. Raises ValueError for one that is none.
+
+    By msgspec, because orjson takes three times the memory while it reads; it refuses what orjson refuses.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 class EnvelopeReader:
     """Reads one envelope from chunks of its bytes. Memory is one record and one chunk.
 
@@ -50,7 +61,10 @@ class EnvelopeReader:
         head = self._read_head()
         if head is not None:
             yield from self._split()
-        envelope = check_envelope(_parse((head or b"") + self._read_all()), self.session_id)
+        try:
+            envelope = check_envelope(decode((head or b"") + self._read_all()), self.session_id)
+        except ValueError as error:
+            raise Refusal(Rule.E1, f"the envelope is not JSON: {error}") from None
         self.session_id = envelope["session_id"]
         yield from envelope.pop("completions")
         self.rest = envelope
@@ -64,8 +78,8 @@ class EnvelopeReader:
             return None
         head = bytes(self._buffer[: match.end()])
         try:
-            known: dict[str, Any] = orjson.loads(head + b"]}")
-        except orjson.JSONDecodeError:
+            known: dict[str, Any] = decode(head + b"]}")
+        except ValueError:
             return None
         if known.get("completions") != []:
             return None
@@ -94,12 +108,13 @@ class EnvelopeReader:
             end = match.start(1)
             searched = end
             try:
-                record = orjson.loads(memoryview(self._buffer)[:end])
-            except orjson.JSONDecodeError:
+                record = decode(memoryview(self._buffer)[:end])
+            except ValueError:
                 continue
             del self._buffer[: match.end(1)]
             searched = 0
             yield record
+            del record
 
     def _read_more(self) -> bool:
         chunk = next(self._chunks, None)
@@ -110,10 +125,3 @@ class EnvelopeReader:
         while self._read_more():
             pass
         return self._buffer
-
-
-def _parse(text: bytes | bytearray) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise Refusal(Rule.E1, f"the envelope is not JSON: {error}") from None

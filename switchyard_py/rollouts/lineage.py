@@ -111,6 +111,7 @@ def build_lineage(session: Session, criteria: Criteria | None = None, decode: De
         for record in records:
             forest = forest or Forest(session.session_id, decode)
             forest.add(record)
+            del record  # so that it and the next one are not in memory together
     forest = forest or Forest(session.session_id, decode)
     who = roles(forest.calls, forest.session_id)
     steps = attempts(forest, who)
@@ -131,6 +132,7 @@ def accept(session: Session, criteria: Criteria | None = None) -> Lineage:
         for record in records:
             forest = forest or Forest(session.session_id)
             rules.check(record, forest.add(record))
+            del record
     rules.end()
     assert forest is not None
     chain = Chain(tuple(range(len(forest.calls))), Role.TURN, forest.calls[0].agent)

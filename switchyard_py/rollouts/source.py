@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import orjson
-
-from switchyard_py.rollouts.envelope import EnvelopeReader, check_envelope
+from switchyard_py.rollouts.envelope import EnvelopeReader, check_envelope, decode
 from switchyard_py.rollouts.refusal import SourceError
 from switchyard_py.store import SessionReader
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
 _GZIP = b"\x1f\x8b"
 _DELIVERED = ("valid", "invalid", "lost")
 
@@ -180,7 +178,7 @@ class _Directory(Session):
             if page is None:
                 raise SourceError(f"there is no session {self.session_id!r} in {self._directory}")
             for record in page:
-                yield orjson.loads(record)
+                yield decode(record)
             self.accounting = page.accounting()
         except (OSError, ValueError) as error:
             raise SourceError(
@@ -226,8 +224,8 @@ class _Proxy(_Chunked):
 
 def _told_by(address: str, status: int, body: bytes) -> str:
     try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        said = decode(body)
+    except ValueError:
         said = None
     detail = said.get("detail") or said.get("error") if isinstance(said, dict) else None
     if isinstance(detail, dict):
