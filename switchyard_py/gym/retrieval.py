@@ -38,6 +38,9 @@ async def retrieve_session(
     connections that fail and 503 are tried again until then, every other status but 200 is final. Raises
     RetrievalFailed.
     """
+    if api_key and not (api_key.isascii() and api_key.isprintable()):
+        # The HTTP client would say so too, and repeat the key.
+        raise RetrievalFailed("the key for readers has characters that no header can hold")
     url = f"{address}/v1/sessions/{quote(session_id, safe='')}/completions"
     # At least half of the deadline is left for the answer to arrive.
     query = {"settled": f"{min(settle, deadline / 2):g}"}

@@ -80,7 +80,7 @@ async def traced_results(result: Result, run: CapturedRun | None, options: Trace
 def _api_key(options: TraceOptions) -> str | None:
     if options.api_key_env is None:
         return None
-    key = os.environ.get(options.api_key_env)
+    key = os.environ.get(options.api_key_env, "").strip()
     if not key:
         raise RetrievalFailed(f"the environment variable {options.api_key_env}, named by api_key_env, is not set")
     return key

@@ -1,8 +1,9 @@
 """Why a session cannot be read or is not accepted.
 
 RolloutError
-├── SourceError   the session could not be had: unknown, unreachable, cut off
-└── Refusal       it was read and breaks a rule: which one, in which record
+├── SourceError      the session could not be had: unknown, unreachable, cut off
+├── Refusal          it was read and breaks a rule: which one, in which record
+└── NothingToTrain   it was read, and no chain that was asked for can be trained on
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def write_rows(path: Path, rows: Iterable[Row]) -> int:
     """Write rows to a file, replacing one of the same name; how many. Raises ValueError for other kinds of files."""
-    write = _either(path, _write_jsonl, _write_parquet)
+    write = _by_suffix(path, _write_jsonl, _write_parquet)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         count = write(partial, rows)
@@ -52,10 +52,10 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
 
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a file, in order. Raises ValueError for other kinds of files."""
-    return _either(path, _read_jsonl, _read_parquet)(path)
+    return _by_suffix(path, _read_jsonl, _read_parquet)(path)
 
 
-def _either(path: Path, jsonl: F, parquet: F) -> F:
+def _by_suffix(path: Path, jsonl: F, parquet: F) -> F:
     kinds = {".jsonl": jsonl, ".parquet": parquet}
     if path.suffix not in kinds:
         raise ValueError(f"{path.name}: a file of rows is named .parquet or .jsonl")

@@ -1,8 +1,8 @@
 """What it costs to read a long session into its chains: `PYTHONPATH=tests .venv/bin/python -m benchmarks.rollouts`.
 
 A session of 1,000 calls whose prompts grow to 60,000 tokens, about 30 million ids in all, is read from the file of its
-envelope. The yardstick for processor time is `orjson.loads` of each of its records, nothing else; the peak of memory is what
-Python had at most, beyond what it has when it is done, and the yardstick for it is the largest record.
+envelope. The yardstick for processor time is `orjson.loads` of each of its records, nothing else; the peak of memory is
+what Python had at most, beyond what it has when it is done, and the yardstick for it is the largest record.
 """
 
 import argparse
@@ -27,7 +27,7 @@ MOST_TIMES_RECORD = 12.0
 
 @dataclass(frozen=True)
 class Written:
-    """A session in a file, the processor seconds that `orjson.loads` takes for its records, and the bytes of the largest."""
+    """A session in a file, the processor seconds `orjson.loads` takes for its records, and the bytes of the largest."""
 
     path: Path
     loads: float

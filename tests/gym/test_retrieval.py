@@ -84,6 +84,13 @@ async def test_any_other_status_is_final(status: int) -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("key", ["reader\nkey", "reader-këy"])
+async def test_a_key_that_no_header_can_hold_is_not_repeated(key: str) -> None:
+    with pytest.raises(RetrievalFailed, match="no header can hold") as refused:
+        await retrieve_session(ProxyAddress("127.0.0.1", 1), "s", api_key=key)
+    assert "reader-" not in str(refused.value)
+
+
 async def test_nothing_takes_longer_than_the_deadline() -> None:
     with refused_port() as refused, unanswered_port() as unanswered:
         for port, reason in ((refused, "last seen: ConnectError"), (unanswered, "not complete within 0.3 s")):

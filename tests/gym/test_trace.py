@@ -259,7 +259,7 @@ async def test_the_key_comes_from_the_environment(
     [result] = await traced_results(RESULT, run, options)
     assert_masked(result, run, "RetrievalFailed: GET ")
     assert "wrong-key" not in str(result)
-    monkeypatch.setenv("READER_KEY", "reader-key")
+    monkeypatch.setenv("READER_KEY", "reader-key\n")
     [result] = await traced_results(RESULT, run, options)
     assert "switchyard_trace_error" not in result
     assert "reader-key" not in str(result)
