@@ -12,7 +12,8 @@ from switchyard_py.gym.address import BaseURLRefused, ProxyAddress, proxy_addres
 from switchyard_py.gym.result import Result, masked, with_rollout
 from switchyard_py.gym.retrieval import RetrievalFailed, retrieve_session
 from switchyard_py.gym.routing import CapturedRun, RoutingRefused, agent_config, agent_toml, captured_run
-from switchyard_py.gym.trace import SessionIncomplete, TraceOptions, captured_rollouts, traced_results
+from switchyard_py.gym.trace import TraceOptions, captured_rollouts, traced_results
+from switchyard_py.rollouts import SessionIncomplete
 
 __all__ = [
     "BaseURLRefused",

@@ -14,22 +14,9 @@ from typing import Literal
 from switchyard_py.gym.result import Result, masked, with_rollout
 from switchyard_py.gym.retrieval import DEADLINE_SECONDS, SETTLE_SECONDS, RetrievalFailed, retrieve_session
 from switchyard_py.gym.routing import CapturedRun
-from switchyard_py.rollouts import (
-    GymRollout,
-    Lineage,
-    accept,
-    build_lineage,
-    gym_rollout,
-    read_session,
-    trainable_chains,
-)
+from switchyard_py.rollouts import GymRollout, Mode, deliver, read_session
 
-Mode = Literal["strict", "lineage"]
 Chains = Literal["main", "all"]
-
-
-class SessionIncomplete(Exception):
-    """The proxy's own account says that calls of the session are missing from it, or may still be added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +83,5 @@ def captured_rollouts(envelope: bytes, session_id: str, options: TraceOptions = 
         NothingToTrain: there is no chain of those asked for.
         SessionIncomplete: calls are open, or records are missing.
     """
-    session = read_session(envelope, session_id)
-    lineage = accept(session) if options.mode == "strict" else build_lineage(session)
-    _check_account(lineage)
-    numbers = (0,) if options.mode == "strict" else trainable_chains(lineage, options.chains)
-    rollouts: list[GymRollout] = []
-    delivered: set[int] = set()
-    for number in numbers:
-        path = lineage.chains[number].calls
-        rollouts.append(gym_rollout(lineage.forest, path, untrained=delivered, as_original=options.as_original))
-        delivered.update(path)
-    return rollouts
-
-
-def _check_account(lineage: Lineage) -> None:
-    """The proxy's account of the session; an envelope of another proxy has none."""
-    open_calls = (lineage.accounting or {}).get("open", 0)
-    if open_calls:
-        raise SessionIncomplete(f"{open_calls} of its calls have not ended")
-    if lineage.missing:
-        raise SessionIncomplete(f"{lineage.missing} delivered calls are counted and not among its records")
+    delivery = deliver(read_session(envelope, session_id), options.mode, options.chains)
+    return list(delivery.gym_rollouts(as_original=options.as_original))

@@ -15,12 +15,20 @@ For trainers: `gym_rollout` makes NeMo Gym's items of a chain; the modules `rows
 
 from switchyard_py.rollouts.call import Call
 from switchyard_py.rollouts.chains import Attempts, Chain, Main, MainReason
+from switchyard_py.rollouts.delivery import Delivery, Mode, deliver
 from switchyard_py.rollouts.diagnosis import Cause, Decoder, Diagnosis
 from switchyard_py.rollouts.forest import Forest, Link, Placement
 from switchyard_py.rollouts.gym_items import GymRollout, gym_rollout
 from switchyard_py.rollouts.lineage import Lineage, SessionLink, accept, build_lineage, link_sessions
 from switchyard_py.rollouts.messages import Message, normalise
-from switchyard_py.rollouts.refusal import NothingToTrain, Refusal, RolloutError, Rule, SourceError
+from switchyard_py.rollouts.refusal import (
+    NothingToTrain,
+    Refusal,
+    RolloutError,
+    Rule,
+    SessionIncomplete,
+    SourceError,
+)
 from switchyard_py.rollouts.roles import Role
 from switchyard_py.rollouts.selection import trainable_chains
 from switchyard_py.rollouts.source import Session, read_session
@@ -34,6 +42,7 @@ __all__ = [
     "Chain",
     "Criteria",
     "Decoder",
+    "Delivery",
     "Diagnosis",
     "Forest",
     "GymRollout",
@@ -42,6 +51,7 @@ __all__ = [
     "Main",
     "MainReason",
     "Message",
+    "Mode",
     "NothingToTrain",
     "Placement",
     "Reason",
@@ -50,11 +60,13 @@ __all__ = [
     "RolloutError",
     "Rule",
     "Session",
+    "SessionIncomplete",
     "SessionLink",
     "SourceError",
     "Verdict",
     "accept",
     "build_lineage",
+    "deliver",
     "gym_rollout",
     "link_sessions",
     "normalise",

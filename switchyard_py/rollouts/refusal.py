@@ -1,9 +1,10 @@
 """Why a session cannot be read or is not accepted.
 
 RolloutError
-├── SourceError      the session could not be had: unknown, unreachable, cut off
-├── Refusal          it was read and breaks a rule: which one, in which record
-└── NothingToTrain   it was read, and no chain that was asked for can be trained on
+├── SourceError         the session could not be had: unknown, unreachable, cut off
+├── Refusal             it was read and breaks a rule: which one, in which record
+├── SessionIncomplete   it was read, and by its own account calls are missing or may still be added
+└── NothingToTrain      it was read, and no chain that was asked for can be trained on
 """
 
 from __future__ import annotations
@@ -74,6 +75,14 @@ class Refusal(RolloutError):
             "uuid": self.uuid,
             "message": self.message,
         }
+
+
+class SessionIncomplete(RolloutError):
+    """The proxy's own account says that calls of the session are missing from it, or may still be added."""
+
+    def to_json(self) -> dict[str, str]:
+        """`code` and `message`."""
+        return {"code": "incomplete", "message": str(self)}
 
 
 class NothingToTrain(RolloutError):

@@ -72,10 +72,11 @@ def chain_rows(lineage: Lineage, which: Which = "all") -> Iterator[Row]:
     Raises:
         NothingToTrain: there is none.
     """
-    return _chain_rows(lineage, trainable_chains(lineage, which))
+    return rows_of_chains(lineage, trainable_chains(lineage, which))
 
 
-def _chain_rows(lineage: Lineage, numbers: Sequence[int]) -> Iterator[Row]:
+def rows_of_chains(lineage: Lineage, numbers: Sequence[int]) -> Iterator[Row]:
+    """The same for chosen chains, by their numbers."""
     trained: set[int] = set()
     for number in numbers:
         chain = lineage.chains[number]

@@ -16,19 +16,28 @@ def trainable_chains(lineage: Lineage, which: Which) -> tuple[int, ...]:
     Raises:
         NothingToTrain: there is none.
     """
-    main = lineage.main
     if which == "main":
-        if main.chain is None:
-            raise NothingToTrain(main.reason, _no_main(lineage))
-        if not lineage.chain_verdicts[main.chain].trainable:
-            raise NothingToTrain("not_trainable", f"the main chain is not trainable: {_reasons(lineage, main.chain)}")
-        return (main.chain,)
-    numbers = sorted(range(len(lineage.chains)), key=lambda number: number != main.chain)
+        main = named_main(lineage)
+        if not lineage.chain_verdicts[main].trainable:
+            raise NothingToTrain("not_trainable", f"the main chain is not trainable: {_reasons(lineage, main)}")
+        return (main,)
+    numbers = sorted(range(len(lineage.chains)), key=lambda number: number != lineage.main.chain)
     found = tuple(number for number in numbers if lineage.chain_verdicts[number].trainable)
     if not found:
         each = "; ".join(f"chain {number}: {_reasons(lineage, number)}" for number in range(len(lineage.chains)))
         raise NothingToTrain("not_trainable", f"no chain is trainable: {each or 'the session has none'}")
     return found
+
+
+def named_main(lineage: Lineage) -> int:
+    """The number of the main chain, trainable or not.
+
+    Raises:
+        NothingToTrain: none is named.
+    """
+    if lineage.main.chain is None:
+        raise NothingToTrain(lineage.main.reason, _no_main(lineage))
+    return lineage.main.chain
 
 
 def _no_main(lineage: Lineage) -> str:

@@ -8,7 +8,7 @@ import os
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from switchyard_py.rollouts.envelope import EnvelopeReader, check_envelope, decode
 from switchyard_py.rollouts.refusal import SourceError
-from switchyard_py.store import SessionReader
+from switchyard_py.store import Fault, SessionReader
 
 CHUNK_BYTES = 1 << 18
 _GZIP = b"\x1f\x8b"
@@ -27,12 +27,14 @@ class Session(ABC):
     """A session to be read once, record by record.
 
     `session_id` is known from the first record on. `accounting` (calls by fate, after `begun`, their sum) is known
-    after the last, and null where the source has none.
+    after the last, and null where the source has none; `faults`, the files that cannot be served, only where the
+    source is a capture directory.
     """
 
     def __init__(self, session_id: str | None) -> None:
         self._session_id = session_id
         self.accounting: Mapping[str, int] | None = None
+        self.faults: Sequence[Fault] = ()
 
     @property
     def session_id(self) -> str:
@@ -62,7 +64,7 @@ class Session(ABC):
 
 
 def read_session(
-    source: str | os.PathLike[str] | bytes | Mapping[str, Any],
+    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | SessionReader,
     session_id: str | None = None,
     *,
     headers: Mapping[str, str] | None = None,
@@ -72,8 +74,8 @@ def read_session(
     """The session of a source. Nothing is read before its records are.
 
     Args:
-        source: the base URL of a proxy (`http://host:4000`), the directory that a proxy captures into, the file of an
-            envelope (JSON, maybe compressed by gzip), or the envelope itself, as bytes or decoded.
+        source: the base URL of a proxy (`http://host:4000`), the directory that a proxy captures into or a reader of
+            it, the file of an envelope (JSON, maybe compressed by gzip), or the envelope itself, as bytes or decoded.
         session_id: needed for a URL or directory; an envelope is else taken for the session it says.
         headers: for a URL, such as the key of a reader.
         settled: for a URL, how many seconds the proxy waits for open calls to end.
@@ -87,12 +89,14 @@ def read_session(
         return _Decoded(source, session_id)
     if isinstance(source, bytes):
         return _Encoded(source, session_id)
+    if isinstance(source, SessionReader):
+        return _Stored(source, _given(session_id))
     text = os.fspath(source)
     if text.startswith(("http://", "https://")):
         return _Proxy(text, _given(session_id), headers or {}, settled, timeout_seconds)
     path = Path(text)
     if path.is_dir():
-        return _Directory(path, _given(session_id))
+        return _Stored(SessionReader(path, None), _given(session_id))
     if not path.is_file():
         raise SourceError(f"{text} is no directory, no file and no http:// address")
     return _File(path, session_id)
@@ -165,24 +169,25 @@ class _File(_Chunked):
             raise SourceError(f"{self._path} cannot be read: {error}") from error
 
 
-class _Directory(Session):
+class _Stored(Session):
     """A session in the directory that proxies capture into, as it is at this moment."""
 
-    def __init__(self, directory: Path, session_id: str) -> None:
+    def __init__(self, reader: SessionReader, session_id: str) -> None:
         super().__init__(session_id)
-        self._directory = directory
+        self._reader = reader
 
     def records(self) -> Generator[Any]:
         try:
-            page = SessionReader(self._directory, None).completions(self.session_id)
+            page = self._reader.completions(self.session_id)
             if page is None:
-                raise SourceError(f"there is no session {self.session_id!r} in {self._directory}")
+                raise SourceError(f"there is no session {self.session_id!r} in {self._reader.directory}")
             for record in page:
                 yield decode(record)
             self.accounting = page.accounting()
+            self.faults = page.faults
         except (OSError, ValueError) as error:
             raise SourceError(
-                f"the session {self.session_id!r} in {self._directory} cannot be read: {error}"
+                f"the session {self.session_id!r} in {self._reader.directory} cannot be read: {error}"
             ) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -83,6 +83,7 @@ class SessionReader:
     """
 
     def __init__(self, directory: Path, own_writer: Writer | None, *, filesystem: Filesystem | None = None) -> None:
+        self.directory = directory
         self.filesystem = filesystem or Filesystem()
         self.closings = Closings(os.fspath(directory), self.filesystem)
         unmarked = own_writer.unmarked if own_writer else UnmarkedLosses()
@@ -115,11 +116,13 @@ class SessionReader:
         include: Literal["delivered", "all"] = "delivered",
         after: str | None = None,
         limit: int | None = None,
+        among: Container[str] | None = None,
     ) -> CompletionsPage | None:
         """The records of a session in call order, with a placeholder for each lost call; None for an unknown session.
 
-        `include="all"` adds undelivered records. `after` is the uuid of the last record of the page before, `limit`
-        the most records of this one. Raises ValueError when `after` is neither a UUIDv7 nor a call of the session.
+        `include="all"` adds undelivered records, `among` leaves out all but these uuids. `after` is the uuid of the
+        last record of the page before, `limit` the most records of this one. Raises ValueError when `after` is neither
+        a UUIDv7 nor a call of the session.
         """
         view = self.view(session_id)
         if view is None:
@@ -128,6 +131,8 @@ class SessionReader:
         if after is not None:
             start = _key(after, calls)
             calls = [call for call in calls if call.key > start]
+        if among is not None:
+            calls = [call for call in calls if call.uuid in among]
         records = view.records(calls, _ALL if include == "all" else DELIVERED)
         return CompletionsPage(itertools.islice(records, limit), view)
 

@@ -1,0 +1,73 @@
+"""What of a session is handed to a trainer.
+
+Strict mode takes a session that is one linear conversation, as NeMo Gym's own reader does, and nothing else. Lineage
+mode takes any session and delivers its main chain, or every chain, where the verdict lets it be trained on. Neither
+delivers a session whose own account says that something of it is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from switchyard_py.rollouts.gym_items import GymRollout, gym_rollout
+from switchyard_py.rollouts.lineage import Lineage, accept, build_lineage
+from switchyard_py.rollouts.refusal import SessionIncomplete
+from switchyard_py.rollouts.selection import Which, trainable_chains
+from switchyard_py.rollouts.source import Session
+
+Mode = Literal["strict", "lineage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A session and the numbers of the chains that are delivered, at least one, the main one first."""
+
+    lineage: Lineage
+    chains: tuple[int, ...]
+
+    def gym_rollouts(self, *, seed: int | None = None, as_original: bool = False) -> Iterator[GymRollout]:
+        """A rollout for each chain, see `gym_rollout`. Chains that fork share calls; only the first rollout that has
+        a call has its tokens.
+
+        Raises:
+            Refusal: a message or tool cannot be converted.
+        """
+        forest = self.lineage.forest
+        delivered: set[int] = set()
+        for number in self.chains:
+            path = self.lineage.chains[number].calls
+            yield gym_rollout(forest, path, untrained=delivered, seed=seed, as_original=as_original)
+            delivered.update(path)
+
+
+def deliver(session: Session, mode: Mode, which: Which = "main") -> Delivery:
+    """Read a session and choose its chains; `which` of the trainable ones is a matter of lineage mode.
+
+    Raises:
+        SourceError: the session cannot be had.
+        Refusal: strict mode refuses it, or it is not the envelope of this session.
+        SessionIncomplete: calls are open, or records are missing.
+        NothingToTrain: there is no chain of those asked for.
+    """
+    if mode == "strict":
+        lineage = accept(session)
+        check_account(lineage)
+        return Delivery(lineage, (0,))
+    lineage = build_lineage(session)
+    check_account(lineage)
+    return Delivery(lineage, trainable_chains(lineage, which))
+
+
+def check_account(lineage: Lineage) -> None:
+    """Ask the proxy's account whether the session is whole; an envelope of another proxy has none.
+
+    Raises:
+        SessionIncomplete: it is not.
+    """
+    open_calls = (lineage.accounting or {}).get("open", 0)
+    if open_calls:
+        raise SessionIncomplete(f"{open_calls} of its calls have not ended")
+    if lineage.missing:
+        raise SessionIncomplete(f"{lineage.missing} delivered calls are counted and not among its records")
