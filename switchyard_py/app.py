@@ -18,7 +18,7 @@ from switchyard_py.capture.ledger import Ledger
 from switchyard_py.config import ServeSettings
 from switchyard_py.dialects import DIALECTS
 from switchyard_py.dialects.dialect import Dialect
-from switchyard_py.endpoints import health, metrics, models, sessions
+from switchyard_py.endpoints import health, metrics, models, rollouts, sessions
 from switchyard_py.endpoints.answers import refuse
 from switchyard_py.endpoints.gates import CallerGate, ReaderGate
 from switchyard_py.lifecycle import RunningCalls
@@ -56,6 +56,8 @@ def build_app(
         Route(f"{session}/seal", sessions.seal_session, methods=["POST"]),
         Route(f"{session}/completions", sessions.completions),
         Route(f"{session}/completions/{{uuid}}", sessions.completion),
+        Route(f"{session}/lineage", rollouts.show_lineage),
+        Route(f"{session}/rollout", rollouts.show_rollout),
         Route("/v1/stats", metrics.stats),
         Route("/metrics", metrics.metrics),
         Route("/readyz", health.ready),

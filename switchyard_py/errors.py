@@ -57,7 +57,6 @@ class Kind(Enum):
     INVALID_SESSION = Shape(400, "invalid_request_error", "invalid_session")
     SESSION_REQUIRED = Shape(400, "invalid_request_error", "session_required")
     INVALID_PARAMETER = Shape(400, "invalid_request_error", "invalid_parameter")
-    NOT_BUILT_YET = Shape(400, "invalid_request_error", "not_built_yet")
     INVALID_API_KEY = Shape(401, "authentication_error", "invalid_api_key", should_retry=False)
     PERMISSION_DENIED = Shape(403, "permission_error", "permission_denied", should_retry=False)
     MODEL_NOT_FOUND = Shape(404, "not_found_error", "model_not_found")
@@ -73,8 +72,10 @@ class Kind(Enum):
     SESSION_DELETED = Shape(409, "conflict_error", "session_deleted", should_retry=False)
     REQUEST_TOO_LARGE = Shape(413, "invalid_request_error", "request_too_large")
     UNSUPPORTED_ENCODING = Shape(415, "invalid_request_error", "unsupported_encoding")
+    ROLLOUT_REFUSED = Shape(422, "invalid_request_error", "rollout_refused")
     # The same request meets the same mistake, and may have been answered by the engine before that.
     INTERNAL = Shape(500, "server_error", "internal_error", should_retry=False)
+    EXTRA_MISSING = Shape(501, "server_error", "extra_missing", should_retry=False)
     # Engines restart, and a generation that was cut off is not going on.
     UPSTREAM_ERROR = Shape(502, "server_error", "upstream_error", should_retry=True)
     UPSTREAM_AUTH = Shape(502, "server_error", "upstream_auth", should_retry=False)

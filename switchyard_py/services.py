@@ -45,6 +45,8 @@ class Services:
     sampler: Sampler
     counting: WorkThread
     """Writes out the counts: with many workers that would keep the event loop busy."""
+    rebuilding: WorkThread
+    """Makes rollouts of whole sessions, one at a time, so that many at once do not keep the event loop waiting."""
     calls: RunningCalls
 
 
@@ -67,7 +69,7 @@ async def open_services(
         None if log_dir is None else await asyncio.to_thread(open_ledger, log_dir, **ledger_options(bundle.capture))
     )
     reader = None if log_dir is None or ledger is None else SessionReader(log_dir, ledger.writer)
-    workbench, counting = WorkThread("large-bodies"), WorkThread("metrics")
+    workbench, counting, rebuilding = WorkThread("large-bodies"), WorkThread("metrics"), WorkThread("rollouts")
     upstream = AiohttpUpstream()
     catalogue = Catalogue(upstream)
     attempts = Attempts(upstream)
@@ -91,7 +93,19 @@ async def open_services(
     sampling = asyncio.create_task(sampler.run())
     try:
         yield Services(
-            proxy, access, table, catalogue, upstream, ledger, reader, log_dir, metrics, sampler, counting, calls
+            proxy,
+            access,
+            table,
+            catalogue,
+            upstream,
+            ledger,
+            reader,
+            log_dir,
+            metrics,
+            sampler,
+            counting,
+            rebuilding,
+            calls,
         )
     finally:
         sampling.cancel()
@@ -100,6 +114,7 @@ async def open_services(
         await upstream.close()
         workbench.close(CLOSE_SECONDS)
         counting.close(CLOSE_SECONDS)
+        rebuilding.close(CLOSE_SECONDS)
         if access_log is not None:
             access_log.close(CLOSE_SECONDS)
         if ledger is not None and not await ledger.close(CLOSE_SECONDS):

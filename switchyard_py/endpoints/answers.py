@@ -13,11 +13,12 @@ _OF_THE_FRAMEWORK = {404: Kind.NOT_FOUND, 405: Kind.METHOD_NOT_ALLOWED}
 
 
 class Refused(HTTPException):
-    """A request of the reading side that cannot be answered."""
+    """A request of the reading side that cannot be answered. `more` are keys beside `detail` and `code`."""
 
-    def __init__(self, kind: Kind, detail: str) -> None:
+    def __init__(self, kind: Kind, detail: str, **more: object) -> None:
         super().__init__(kind.value.status, detail)
         self.kind = kind
+        self.more = more
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -33,8 +34,7 @@ async def refuse(request: Request, error: Exception) -> Response:
         return answer(body, Kind.INTERNAL.value.status, headers)
     kind = error.kind if isinstance(error, Refused) else _OF_THE_FRAMEWORK.get(error.status_code, Kind.INVALID_BODY)
     headers.update({**kind.value.headers, **(error.headers or {})})
-    body = {"detail": error.detail, "code": kind.value.code}
-    if kind is Kind.UNKNOWN_SESSION:
-        # The trainer knows this body, which has no code.
-        del body["code"]
-    return answer(body, error.status_code, headers)
+    more = error.more if isinstance(error, Refused) else {}
+    # The trainer knows the body of an unknown session, which has no code.
+    code = {} if kind is Kind.UNKNOWN_SESSION else {"code": kind.value.code}
+    return answer({"detail": error.detail, **code, **more}, error.status_code, headers)

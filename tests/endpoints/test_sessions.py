@@ -49,7 +49,17 @@ async def test_a_session_is_the_envelope_trainers_know(proxy: StartProxy, engine
         assert file.read_bytes() in response.content
 
 
-@pytest.mark.parametrize("path", ["", "/completions", "/completions/01890000-0000-7000-8000-000000000000"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/completions",
+        "/completions?include=chain",
+        "/completions/01890000-0000-7000-8000-000000000000",
+        "/lineage",
+        "/rollout",
+    ],
+)
 @pytest.mark.parametrize("session_id", ["nope", "%ff", "a%2Fb"])
 async def test_an_unknown_session_is_404_in_the_words_trainers_compare(
     proxy: StartProxy, session_id: str, path: str
@@ -110,14 +120,6 @@ async def test_a_query_that_makes_no_sense_is_400_and_says_what_to_write(
     assert response.json()["detail"].startswith(says)
     assert response.json()["code"] == "invalid_parameter"
     assert response.headers["x-switchyard-error-source"] == "switchyard"
-
-
-async def test_chains_are_not_built_yet(proxy: StartProxy, engine: ScriptedEngine) -> None:
-    running = await proxy()
-    await _session_of(running, engine, 1)
-    response = await running.client.get("/v1/sessions/s/completions?include=chain")
-    assert response.status_code == 400
-    assert response.json()["code"] == "not_built_yet"
 
 
 async def test_settled_waits_until_no_call_is_open(proxy: StartProxy, engine: ScriptedEngine) -> None:
