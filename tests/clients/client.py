@@ -90,24 +90,34 @@ class Workplace:
             "PATH": f"{self._binaries}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self._home),
             "TMPDIR": str(self._home / "tmp"),
-            # A terminal multiplexer that an agent leaves behind is found, and ended, there.
-            "TMUX_TMPDIR": str(self._home / "tmp"),
             "LANG": "C.UTF-8",
             "TASK": task,
             "SESSION": session,
         }
         with self._log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                "sh", "-eu", "run.sh", cwd=self.workspace, env=environ, stdout=log, stderr=log, start_new_session=True
+                "sh", "-eu", "run.sh", cwd=self.workspace, env=environ, stdout=log, stderr=log
             )
             try:
                 return await asyncio.wait_for(process.wait(), within)
             except TimeoutError:
                 return None
             finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                while left := self._processes():
+                    for pid in left:
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                    await asyncio.sleep(0.01)
                 await process.wait()
+
+    def _processes(self) -> list[int]:
+        """Every process of the agent: OpenHands leaves a terminal multiplexer behind, in a session of its own."""
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if f"HOME={self._home}".encode() in environ.read_bytes().split(b"\0"):
+                    found.append(int(environ.parent.name))
+        return found
 
 
 OpenWorkplace = Callable[[Client], Workplace]
