@@ -62,9 +62,10 @@ class EnvelopeReader:
         if head is not None:
             yield from self._split()
         try:
-            envelope = check_envelope(decode((head or b"") + self._read_all()), self.session_id)
+            envelope = check_envelope(decode(self._whole(head or b"")), self.session_id)
         except ValueError as error:
             raise Refusal(Rule.E1, f"the envelope is not JSON: {error}") from None
+        self._buffer.clear()
         self.session_id = envelope["session_id"]
         yield from envelope.pop("completions")
         self.rest = envelope
@@ -121,7 +122,9 @@ class EnvelopeReader:
         self._buffer += chunk or b""
         return chunk is not None
 
-    def _read_all(self) -> bytearray:
+    def _whole(self, head: bytes) -> bytearray:
+        """The envelope without the records that were cut off."""
+        self._buffer[:0] = head
         while self._read_more():
             pass
         return self._buffer

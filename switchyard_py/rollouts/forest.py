@@ -13,12 +13,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
+from switchyard_py.rawjson import encode
 from switchyard_py.rollouts.call import Call, Reading, read_record
 from switchyard_py.rollouts.diagnosis import Decoder, Diagnosis, Side, diagnose
 from switchyard_py.rollouts.history import Histories
-from switchyard_py.rollouts.messages import Message, told, tool_call_ids
+from switchyard_py.rollouts.messages import Message, first_tool_call_id, told
 from switchyard_py.rollouts.refusal import Refusal, Rule
 from switchyard_py.rollouts.tokens import ID_BYTES, Node, TokenTree, unpack_ids
 
@@ -109,7 +108,7 @@ class Forest:
     def add(self, record: object) -> Reading:
         """Read the next record and place it."""
         reading = read_record(record, len(self.calls), self.session_id)
-        tools = self._tools.setdefault(orjson.dumps(reading.call.tools), reading.call.tools)
+        tools = self._tools.setdefault(encode(reading.call.tools), reading.call.tools)
         flaw = reading.call.flaw
         if flaw is None and reading.call.uuid in self._uuids:
             flaw = Refusal(Rule.R2, "another record has the same uuid", record=len(self.calls), uuid=reading.call.uuid)
@@ -203,7 +202,7 @@ def _last_reply(messages: list[Message]) -> int:
 
 def _fingerprint(reply: Message) -> Hashable:
     """What a reply is known by when the agent sends it back, white space and thinking left out or not."""
-    ids = tool_call_ids(reply)
-    if ids:
-        return tuple(_NOT_IN_EVERY_ID.sub("", each) for each in ids)
+    first = first_tool_call_id(reply)
+    if first:
+        return ("tool call", _NOT_IN_EVERY_ID.sub("", first))
     return "".join(told(reply).text_without_thinking.split()) or None

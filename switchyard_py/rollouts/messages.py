@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from switchyard_py.rawjson import encode
 from switchyard_py.rollouts.refusal import Refusal, Rule
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -114,14 +114,15 @@ def told(message: Message) -> Told:
         tool_calls=tuple(
             (str(function.get("name")), _as_text(function.get("arguments"))) for function in _functions(message)
         ),
-        other=orjson.dumps(other) if other else b"",
+        other=encode(other) if other else b"",
     )
 
 
-def tool_call_ids(message: Message) -> tuple[str, ...]:
-    """The ids of an assistant message's tool calls."""
+def first_tool_call_id(message: Message) -> str | None:
+    """The id of the first of an assistant message's tool calls."""
     calls = message.get("tool_calls")
-    return tuple(str(call.get("id")) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ()
+    first = calls[0] if isinstance(calls, list) and calls else None
+    return str(first.get("id")) if isinstance(first, dict) else None
 
 
 def same_json(one: str, other: str) -> bool:
@@ -132,12 +133,18 @@ def same_json(one: str, other: str) -> bool:
         return False
 
 
-def shared_messages(one: Sequence[Message], other: Sequence[Message]) -> int:
+def shared_messages(one: list[Message], other: list[Message]) -> int:
     """How many messages two lists have in common from the beginning."""
-    for number, (mine, theirs) in enumerate(zip(one, other, strict=False)):
-        if mine != theirs:
-            return number
-    return min(len(one), len(other))
+    start, end = 0, min(len(one), len(other))
+    if one[:end] == other[:end]:
+        return end
+    while start < end:
+        middle = (start + end + 1) // 2
+        if one[start:middle] == other[start:middle]:
+            start = middle
+        else:
+            end = middle - 1
+    return start
 
 
 def _is_text_part(part: object) -> bool:
@@ -155,4 +162,4 @@ def _functions(message: Message) -> list[dict[str, Any]]:
 
 
 def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else encode(value).decode()

@@ -58,13 +58,16 @@ class SourceError(RolloutError):
 class Refusal(RolloutError):
     """A rule is broken. `record` is the position of the record in the session, None for the envelope."""
 
-    def __init__(self, rule: Rule, message: str, *, record: int | None = None, uuid: str | None = None) -> None:
+    def __init__(self, rule: Rule, message: str, record: int | None = None, uuid: str | None = None) -> None:
+        super().__init__(rule, message, record, uuid)
         self.rule = rule
         self.message = message
         self.record = record
         self.uuid = uuid
-        where = "" if record is None else f" record {record}" + (f" ({uuid})" if uuid else "")
-        super().__init__(f"{rule}{where}: {message}")
+
+    def __str__(self) -> str:
+        where = "" if self.record is None else f" record {self.record}" + (f" ({self.uuid})" if self.uuid else "")
+        return f"{self.rule}{where}: {self.message}"
 
     def to_json(self) -> dict[str, str | int | None]:
         """`code`, `rule` (what has to hold), `record`, `uuid` and `message`."""

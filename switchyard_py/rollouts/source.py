@@ -18,7 +18,7 @@ from switchyard_py.rollouts.envelope import EnvelopeReader, check_envelope, deco
 from switchyard_py.rollouts.refusal import SourceError
 from switchyard_py.store import Fault, SessionReader
 
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
 _DELIVERED = ("valid", "invalid", "lost")
 
@@ -134,6 +134,7 @@ class _Chunked(Session):
             for record in reader.records():
                 self._session_id = reader.session_id
                 yield record
+                del record  # so that it and the next one are not in memory together
         self._session_id = reader.session_id
         self._keep(reader.rest)
 

@@ -27,7 +27,7 @@ MOST_TIMES_RECORD = 12.0
 
 @dataclass(frozen=True)
 class Written:
-    """A session in a file, the processor seconds `orjson.loads` takes for its records, and the bytes of the largest."""
+    """A session in a file, the processor time that `orjson.loads` takes for its records, the bytes of the largest."""
 
     path: Path
     loads: float

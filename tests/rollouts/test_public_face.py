@@ -1,0 +1,64 @@
+"""The library is what its list says, needs nothing of the server, and its results are JSON."""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import orjson
+from session_records import conversation, envelope, lineage_of, recorded
+
+from switchyard_py import rollouts
+from switchyard_py.rollouts import SessionLink, accept, link_sessions, read_session
+
+SERVER = ("starlette", "uvicorn", "aiohttp", "httpx", "pydantic", "typer", "yaml", "prometheus_client")
+
+
+def test_the_public_list_is_complete() -> None:
+    modules = {
+        "call",
+        "chains",
+        "diagnosis",
+        "envelope",
+        "forest",
+        "history",
+        "lineage",
+        "messages",
+        "refusal",
+        "roles",
+    }
+    modules |= {"source", "strict", "tokens", "verdict"}
+    public = {name for name in vars(importlib.import_module("switchyard_py.rollouts")) if not name.startswith("_")}
+    assert public - modules == set(rollouts.__all__)
+
+
+def test_nothing_of_the_server_is_imported() -> None:
+    code = f"import sys; import switchyard_py.rollouts; print([name for name in {SERVER} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_results_are_json_without_ids_and_messages() -> None:
+    records = [*recorded("mt_turn1", "mt_turn2_drop_reasoning"), {"uuid": 1}]
+    value = lineage_of(records).to_json()
+    text = json.dumps(value)
+    assert json.loads(text) == orjson.loads(orjson.dumps(value))
+    assert "Call the tool" not in text
+    assert value["diagnoses"][0]["cause"] == "reasoning_not_resent"
+    assert value["diagnoses"][0]["explanation"] == "the agent did not send the reasoning back"
+    assert value["calls"][2]["flaw"]["code"] == "R1"
+    assert value["chains"][0]["verdict"] == {"trainable": True, "reasons": ()}
+    assert value["main"]["reason"] == "last_turn"
+
+
+def test_sessions_are_linked_to_their_parents() -> None:
+    child = accept(
+        read_session(envelope(conversation(2, session_id="child", parent_session_id="s"), session_id="child"))
+    )
+    orphan = accept(read_session(envelope(conversation(1, session_id="o", parent_session_id="gone"), session_id="o")))
+    main = lineage_of(conversation(1))
+    assert link_sessions([main, child, orphan]) == [
+        SessionLink("s", None, known=False),
+        SessionLink("child", "s", known=True),
+        SessionLink("o", "gone", known=False),
+    ]
