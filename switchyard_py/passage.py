@@ -45,8 +45,9 @@ class Passage:
     seen: Callable[[], Generation] = field(default=Generation)
     overflowed: bool = False
     """Whether the agent is given an empty completion, because its prompt does not fit."""
-    answer: Callable[[], bytes] = field(default=bytes)
-    """The whole answer in the form of a buffered reply, once it is known to be whole."""
+    answer: Callable[[], bytes] | None = None
+    """Makes the whole answer in the form of a buffered chat reply, once it is known to be whole. None until then, and
+    for text completions, which are not replayed."""
 
     @classmethod
     def prepare(

@@ -62,7 +62,8 @@ class Replays:
 
         Whether the record is in the store shows when a retry asks for it.
         """
-        self._retries.add(call, await self._work(passage.size, passage.answer))
+        answer = None if passage.answer is None else await self._work(passage.size, passage.answer)
+        self._retries.add(call, answer)
 
     async def _answer(self, passage: Passage, missed: MissedCall) -> bool:
         """Answer from the record of a call that was missed; False if that cannot be done."""

@@ -3,13 +3,14 @@
 import asyncio
 import errno
 import json
+from collections.abc import Awaitable
 from typing import Any
 
 import httpx
 import pytest
 from event_stream import DONE, arguments, events, finish_reason, joined
-from running_proxy import RunningProxy, StartProxy
-from scripted_engine import Exchange, Script, ScriptedEngine, Turn, chat
+from running_proxy import ROUTE, RunningProxy, StartProxy
+from scripted_engine import Exchange, Script, ScriptedEngine, Turn, chat, json_reply, sse_reply
 from stored_calls import FaultyFilesystem, GatedFilesystem
 
 from switchyard_py.store import Filesystem
@@ -105,6 +106,37 @@ async def test_an_undelivered_answer_goes_to_the_retry_in_the_form_it_asks_for(
     assert engine.started == 1
     stats = await running.stats()
     assert (stats["replays"], stats["calls"], stats["ledger"]["begun"]) == (1, 2, 1)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["buffered", "streamed"])
+async def test_a_text_completion_is_generated_anew_as_a_retry(
+    abandoned: _Abandoned, engine: ScriptedEngine, stream: bool
+) -> None:
+    running, filesystem = abandoned.running, abandoned.filesystem
+    choice = {"index": 0, "finish_reason": "stop", "stop_reason": None, "logprobs": None}
+    common = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "actual-model"}
+    reply = {**common, "choices": [{**choice, "text": "a word"}]}
+    engine.reply(*[sse_reply([reply]) if stream else json_reply(reply)] * 2)
+    body = {"model": ROUTE, "prompt": "say", "stream": stream}
+
+    def ask() -> Awaitable[httpx.Response]:
+        return running.client.post("/v1/completions", json=body, headers={"proxy_x_session_id": "s"})
+
+    filesystem.gate.clear()
+    filesystem.waiting.clear()
+    calling = asyncio.ensure_future(ask())
+    await asyncio.to_thread(filesystem.waiting.wait, 5)
+    calling.cancel()
+    await asyncio.wait([calling])
+    filesystem.gate.set()
+    await running.until_counted("agent_gone", 1)
+    response = await ask()
+    assert response.status_code == 200
+    assert "a word" in response.text
+    assert await running.fates("s") == {"undelivered": 1, "invalid": 1}
+    first, second = await running.records("s", include="all")
+    assert second["call"]["retry_of"] == first["uuid"]
+    assert engine.started == 2
 
 
 @pytest.mark.parametrize("usage", [False, True])
