@@ -49,20 +49,25 @@ class GeneratedArguments:
             return self._strings.get((session_id, tool_call_id))
 
     def load(self, session_id: str) -> None:
-        """Read the records of the session that have not been read yet. Blocks."""
+        """Read the records of the session that have not been read yet. Blocks.
+
+        What a store in trouble does not tell is not known, no more: whether calls may begin is not for here to say.
+        """
+        try:
+            self._load(session_id)
+        except OSError as error:
+            log.warning("the tool calls of session %r cannot be read from its records: %s", session_id, error)
+
+    def _load(self, session_id: str) -> None:
         if self._reader is None:
             return
         with self._lock:
             known = set(self._read.get(session_id, ()))
-        try:
-            for uuid, record in self._reader.other_records(session_id, known):
-                message = orjson.loads(record)["messages"][-1:]
-                calls = [call for each in message for call in _calls(each.get("tool_calls"))]
-                with self._lock:
-                    self._keep(session_id, uuid, calls)
-        except OSError as error:
-            # The agent's own spelling means the same, so the call goes on with it.
-            log.warning("arguments of tool calls of session %r cannot be looked up: %s", session_id, error)
+        for uuid, record in self._reader.other_records(session_id, known):
+            message = orjson.loads(record)["messages"][-1:]
+            calls = [call for each in message for call in _calls(each.get("tool_calls"))]
+            with self._lock:
+                self._keep(session_id, uuid, calls)
 
     def _keep(self, session_id: str, uuid: str, calls: list[tuple[str, str]]) -> None:
         self._read.setdefault(session_id, set()).add(uuid)

@@ -1,9 +1,12 @@
 """Generated arguments are found by session and tool-call id: in memory, or in the records other processes wrote."""
 
 import errno
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from running_proxy import StartProxy
+import pytest
+from running_proxy import ROUTE, StartProxy
 from scripted_engine import ScriptedEngine, Turn, chat
 from stored_calls import FaultyFilesystem
 
@@ -79,3 +82,27 @@ def test_an_unknown_session_has_none(tmp_path: Path) -> None:
     session = GeneratedArguments(SessionReader(tmp_path, None)).of("s")
     session.load()
     assert session.get("a") is None
+
+
+async def test_a_store_that_cannot_be_read_does_not_fail_the_call(
+    proxy: StartProxy, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await proxy()
+    tool_use = {"type": "tool_use", "id": "elsewhere", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "elsewhere", "content": "done"}
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [tool_use]},
+        {"role": "user", "content": [result]},
+    ]
+    engine.reply(chat(Turn(text="hello")))
+
+    def refuse(reader: SessionReader, session_id: str, known: object) -> Iterator[tuple[str, bytes]]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), session_id)
+
+    monkeypatch.setattr(SessionReader, "other_records", refuse)
+    headers = {"proxy_x_session_id": "s"}
+    body = {"model": ROUTE, "max_tokens": 9, "messages": messages}
+    response = await running.client.post("/v1/messages", json=body, headers=headers)
+    assert response.status_code == 200
+    assert await running.fates("s") == {"valid": 1}
