@@ -20,17 +20,26 @@ from switchyard_py.store import SessionReader
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 64 * 1024 * 1024
+# Names of calls that are in memory already; some 140 bytes each.
+MOST_CALLS = 100_000
 
 
 class GeneratedArguments:
-    """Argument strings by session and tool-call id; the oldest are forgotten beyond `max_bytes`. Thread-safe."""
+    """Argument strings by session and tool-call id; the oldest are forgotten beyond `max_bytes`. Thread-safe.
 
-    def __init__(self, reader: SessionReader | None, max_bytes: int = MAX_BYTES) -> None:
+    The names of `most_calls` calls are kept, so that their records are not read; those of other sessions go first.
+    """
+
+    def __init__(
+        self, reader: SessionReader | None, max_bytes: int = MAX_BYTES, *, most_calls: int = MOST_CALLS
+    ) -> None:
         self._reader = reader
         self._max_bytes = max_bytes
+        self._most_calls = most_calls
         self._bytes = 0
+        self._calls = 0
         self._strings: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._read: dict[str, set[str]] = {}
+        self._read: OrderedDict[str, set[str]] = OrderedDict()
         self._lock = threading.Lock()
 
     def keep(self, session_id: str, uuid: str, generation: Generation) -> None:
@@ -70,7 +79,7 @@ class GeneratedArguments:
                 self._keep(session_id, uuid, calls)
 
     def _keep(self, session_id: str, uuid: str, calls: list[tuple[str, str]]) -> None:
-        self._read.setdefault(session_id, set()).add(uuid)
+        self._note(session_id, uuid)
         for tool_call_id, arguments in calls:
             self._forget((session_id, tool_call_id))
             self._strings[session_id, tool_call_id] = arguments
@@ -79,7 +88,17 @@ class GeneratedArguments:
             oldest = next(iter(self._strings))
             self._forget(oldest)
             # To be found again when it is missed.
-            self._read.pop(oldest[0], None)
+            self._calls -= len(self._read.pop(oldest[0], ()))
+
+    def _note(self, session_id: str, uuid: str) -> None:
+        """What a call generated need not be read from its record."""
+        noted = self._read.setdefault(session_id, set())
+        self._read.move_to_end(session_id)
+        self._calls += uuid not in noted
+        noted.add(uuid)
+        while self._calls > self._most_calls:
+            _, forgotten = self._read.popitem(last=False)
+            self._calls -= len(forgotten)
 
     def _forget(self, key: tuple[str, str]) -> None:
         arguments = self._strings.pop(key, None)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,23 @@ def test_memory_is_bounded_and_the_latest_stay() -> None:
     assert session.get("id999") == "x" * 100
     assert session.get("id0") is None
     assert sum(session.get(f"id{number}") is not None for number in range(1000)) < 50
+
+
+def test_calls_without_tools_take_no_memory_for_good() -> None:
+    generated = GeneratedArguments(None, most_calls=1000)
+
+    def serve(sessions: range) -> int:
+        for session in sessions:
+            for number in range(20):
+                generated.keep(f"s{session}", f"{session}-{number}", Generation())
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = serve(range(100))
+        assert serve(range(100, 1000)) - before < 50_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_records_tell_what_another_process_has_generated(
