@@ -73,9 +73,7 @@ class Workplace:
         """What the agent printed."""
         return self._log.read_text(errors="replace")
 
-    async def run(
-        self, task: str, *, url: str, session: str, within: float = RUN_SECONDS, but: Mapping[str, str] | None = None
-    ) -> int | None:
+    async def run(self, task: str, *, url: str, session: str, but: Mapping[str, str] | None = None) -> int | None:
         """Let the agent do a task; its exit status, None if it was still at it and was ended.
 
         `but` says what is written otherwise in the files of the page.
@@ -99,7 +97,7 @@ class Workplace:
                 "sh", "-eu", "run.sh", cwd=self.workspace, env=environ, stdout=log, stderr=log
             )
             try:
-                return await asyncio.wait_for(process.wait(), within)
+                return await asyncio.wait_for(process.wait(), RUN_SECONDS)
             except TimeoutError:
                 return None
             finally:
