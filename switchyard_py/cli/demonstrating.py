@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import os
 import shutil
 import sys
 import tempfile
@@ -17,6 +15,7 @@ import typer
 
 from switchyard_py.cli.options import GlobalOptions, end
 from switchyard_py.cli.preparation import bind, create_private
+from switchyard_py.cli.terminal import allow_any_text, shows_colours
 
 HOST = "127.0.0.1"
 INTERRUPTED = 130
@@ -58,14 +57,17 @@ def demo(
         faults = compose_settings(None, fault or []).faults
     except SimulatorSettingsError as error:
         end(str(error))
-    terminal = sys.stdout.isatty()
-    colours = terminal and not no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # An encoding without the marks or the bytes of a file name must not end the demonstration.
-        sys.stdout.reconfigure(errors="replace")
+    colours = not no_color and shows_colours(sys.stdout)
+    allow_any_text(sys.stdout)
     with bind(HOST, 0) as engine, bind(HOST, port) as proxy, _records(options.rl_log_dir, keep) as log_dir:
         demonstration = Demonstration(
-            log_dir, engine, proxy, Presentation(sys.stdout, colours=colours), faults, paced=terminal, keep=keep
+            log_dir,
+            engine,
+            proxy,
+            Presentation(sys.stdout, colours=colours),
+            faults,
+            paced=sys.stdout.isatty(),
+            keep=keep,
         )
         try:
             claims = asyncio.run(demonstration.run())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import TypeVar, cast
 
 import orjson
@@ -95,9 +94,7 @@ def _main_chain(session: Session) -> frozenset[str]:
 
 
 def _lineage(session: Session) -> bytes:
-    found = build_lineage(session).to_json()
-    faults = [asdict(fault) for fault in session.faults]
-    return orjson.dumps({"schema_version": SCHEMA_VERSION, **found, "faults": faults})
+    return orjson.dumps({"schema_version": SCHEMA_VERSION, **build_lineage(session).to_json()})
 
 
 def _gym(delivery: Delivery) -> Iterator[bytes]:

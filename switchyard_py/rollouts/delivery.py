@@ -68,6 +68,6 @@ def check_account(lineage: Lineage) -> None:
     """
     open_calls = (lineage.accounting or {}).get("open", 0)
     if open_calls:
-        raise SessionIncomplete(f"{open_calls} of its calls have not ended")
+        raise SessionIncomplete(f"calls that have not ended: {open_calls}")
     if lineage.missing:
-        raise SessionIncomplete(f"{lineage.missing} delivered calls are counted and not among its records")
+        raise SessionIncomplete(f"delivered calls without a record that can be read: {lineage.missing}")

@@ -14,6 +14,7 @@ from switchyard_py.rollouts.roles import Role, roles
 from switchyard_py.rollouts.source import Session
 from switchyard_py.rollouts.strict import StrictRules
 from switchyard_py.rollouts.verdict import Criteria, Reason, Verdict, judge_call, judge_chain
+from switchyard_py.store import Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Lineage:
     """What is known of a session. Calls are named by their index in `forest.calls`, chains by theirs in `chains`.
 
     `accounting` is the session's own account of its calls, null where its source gives none; `missing` counts the
-    delivered calls that are in the account and not among the records.
+    delivered calls that are in the account and not among the records, `faults` names files that cannot be read, where
+    the source tells.
     """
 
     forest: Forest
@@ -33,6 +35,7 @@ class Lineage:
     chain_verdicts: tuple[Verdict, ...]
     accounting: Mapping[str, int] | None
     missing: int
+    faults: tuple[Fault, ...]
 
     @property
     def session_id(self) -> str:
@@ -58,6 +61,7 @@ class Lineage:
                 for chain, verdict in zip(self.chains, self.chain_verdicts, strict=True)
             ],
             "main": asdict(self.main) | {"explanation": self.main.reason.explanation},
+            "faults": [asdict(fault) for fault in self.faults],
         }
 
     def _call_to_json(self, index: int) -> dict[str, Any]:
@@ -177,6 +181,7 @@ def _judged(
         chain_verdicts=tuple(verdicts),
         accounting=session.accounting,
         missing=missing,
+        faults=tuple(session.faults),
     )
 
 

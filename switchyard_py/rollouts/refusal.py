@@ -52,7 +52,11 @@ class RolloutError(Exception):
 
 
 class SourceError(RolloutError):
-    """The session could not be had from its source."""
+    """The session could not be had from its source. `status` is that of the proxy's answer, if it gave one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Refusal(RolloutError):

@@ -219,7 +219,7 @@ class _Proxy(_Chunked):
                 client.stream("GET", url, params=query, headers=dict(self._headers)) as response,
             ):
                 if response.status_code != httpx.codes.OK:
-                    raise SourceError(_told_by(address, response.status_code, response.read()))
+                    raise refused_by(address, response.status_code, response.read())
                 for chunk in response.iter_bytes():
                     if time.monotonic() > deadline:
                         raise SourceError(f"{address} took more than {self._timeout:g} s to send the session")
@@ -228,7 +228,8 @@ class _Proxy(_Chunked):
             raise SourceError(f"{address}: {error or type(error).__name__}") from error
 
 
-def _told_by(address: str, status: int, body: bytes) -> str:
+def refused_by(address: str, status: int, body: bytes) -> SourceError:
+    """What to raise for the answer of a proxy that is not 200: its status, and what it says."""
     try:
         said = decode(body)
     except ValueError:
@@ -236,4 +237,5 @@ def _told_by(address: str, status: int, body: bytes) -> str:
     detail = said.get("detail") or said.get("error") if isinstance(said, dict) else None
     if isinstance(detail, dict):
         detail = detail.get("message")
-    return f"{address} answers {status}: {detail or body[:200].decode(errors='replace') or 'nothing'}"
+    told = detail or body[:200].decode(errors="replace") or "nothing"
+    return SourceError(f"{address} answers {status}: {told}", status)

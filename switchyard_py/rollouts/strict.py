@@ -65,7 +65,8 @@ class StrictRules:
             return
         at = common_ids(prompt, self._ids)
         had, got = (list(unpack_ids(ids)[at : at + 4]) for ids in (self._ids, prompt))
-        raise Refusal(Rule.R10, f"at position {at} the record before had the ids {had}, the prompt has {got}")
+        ends = f"has {got}" if got else "ends"
+        raise Refusal(Rule.R10, f"at position {at} the record before had the ids {had}, the prompt {ends}")
 
     def _check_messages(self, messages: list[Any], *, is_first: bool) -> None:
         *prompt, reply = messages

@@ -167,7 +167,7 @@ async def test_a_session_with_open_calls_is_not_whole(proxy: StartProxy, engine:
     await running.until_fates("s", {"valid": 2, "open": 1})
     for mode in ("strict", "lineage"):
         answer = await get(running, f"rollout?mode={mode}", 422)
-        assert answer["refusal"] == {"code": "incomplete", "message": "1 of its calls have not ended"}
+        assert answer["refusal"] == {"code": "incomplete", "message": "calls that have not ended: 1"}
     waiting = asyncio.create_task(get(running, "rollout?mode=lineage&settled=10"))
     while not late.done():
         engine.step()
@@ -183,7 +183,7 @@ async def test_a_record_that_cannot_be_read_is_missed(proxy: StartProxy, engine:
     for mode in ("strict", "lineage"):
         answer = await get(running, f"rollout?mode={mode}", 422)
         assert answer["refusal"]["code"] == "incomplete"
-        assert answer["detail"] == "1 delivered calls are counted and not among its records"
+        assert answer["detail"] == "delivered calls without a record that can be read: 1"
     answer = await get(running, "lineage")
     assert answer["missing"] == 1
     assert answer["faults"][0]["name"] == damaged.name

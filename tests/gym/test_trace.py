@@ -154,7 +154,7 @@ async def test_calls_that_do_not_end_mask(engine: ScriptedEngine, running: Runni
     await running.chat({}, session=run.session_id)
     async with running.chat_stream({"stream": True}, session=run.session_id):
         [result] = await traced_results(RESULT, run, TraceOptions(settle=0.1))
-    assert_masked(result, run, "SessionIncomplete: 1 of its calls have not ended")
+    assert_masked(result, run, "SessionIncomplete: calls that have not ended: 1")
 
 
 def assert_masked(result: dict[str, Any], run: CapturedRun, error: str) -> None:
@@ -204,7 +204,7 @@ def test_lineage_mode_says_why_there_is_nothing() -> None:
 
 @pytest.mark.parametrize("options", [TraceOptions(), LINEAGE])
 @pytest.mark.parametrize(
-    ("accounting", "reason"), [({"open": 2}, "2 of its calls"), ({"valid": 3}, "2 delivered calls")]
+    ("accounting", "reason"), [({"open": 2}, "have not ended: 2"), ({"valid": 3}, "can be read: 2")]
 )
 def test_a_session_that_is_not_whole_is_refused(options: TraceOptions, accounting: Any, reason: str) -> None:
     with pytest.raises(SessionIncomplete, match=reason):
