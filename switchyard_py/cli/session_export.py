@@ -7,7 +7,7 @@ one that gives no rows any more is removed.
 
 from __future__ import annotations
 
-import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ class Export:
         self._directory = directory
         self._options = options
         self._manifest = directory / MANIFEST
-        made, *entries = _lines(self._manifest) or [asdict(options)]
+        made, *entries = _take_up(self._manifest) or [asdict(options)]
         if made != asdict(options):
             raise OtherExport(", ".join(f"{key} {value}" for key, value in made.items()))
         self._known = {entry["session_id"]: entry for entry in entries}
@@ -158,11 +158,11 @@ def _add(manifest: BinaryIO, entry: dict[str, Any]) -> None:
     manifest.flush()
 
 
-def _lines(manifest: Path) -> list[dict[str, Any]]:
-    """The lines of a manifest; one that a crash cut off is left out."""
-    found = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in manifest.read_bytes().splitlines():
-            with contextlib.suppress(orjson.JSONDecodeError):
-                found.append(orjson.loads(line))
-    return found
+def _take_up(manifest: Path) -> list[dict[str, Any]]:
+    """The lines of a manifest, none where there is none. One that a crash cut off is removed."""
+    try:
+        whole, end, _ = manifest.read_bytes().rpartition(b"\n")
+    except FileNotFoundError:
+        return []
+    os.truncate(manifest, len(whole + end))
+    return [orjson.loads(line) for line in whole.splitlines()]

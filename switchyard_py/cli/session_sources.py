@@ -112,7 +112,9 @@ class ServedSessions:
     def _get(self, path: str, query: dict[str, str]) -> Any:
         try:
             # No proxy of the environment lies on the way to this one.
-            with httpx.Client(timeout=PATIENCE_SECONDS, trust_env=False) as client:
+            with httpx.Client(
+                timeout=PATIENCE_SECONDS, trust_env=False, verify=self._url.startswith("https")
+            ) as client:
                 response = client.get(f"{self._url}{path}", params=query, headers=self._headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SourceError(f"{self._shown}: {error or type(error).__name__}") from error

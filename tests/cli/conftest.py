@@ -1,7 +1,10 @@
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from mixed_sessions import KINDS, make_sessions
+from running_proxy import ProxyProcess
 from typer.testing import CliRunner, Result
 
 from switchyard_py.cli import app
@@ -21,6 +24,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
         "ROUTING_PROFILES",
         "RL_LOG_DIR",
         "SESSION_SECRET",
+        "READER_KEY",
     ):
         monkeypatch.delenv(f"SWITCHYARD_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -45,3 +49,24 @@ def uncaptured(tmp_path: Path) -> Path:
     path = tmp_path / "uncaptured.yaml"
     path.write_text("routes: {judge: {model: j, base_url: 'http://127.0.0.1:1/v1'}}")
     return path
+
+
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with two sessions of each kind. It is for all tests: nobody changes it."""
+    directory = tmp_path_factory.mktemp("mixed") / "records"
+    asyncio.run(make_sessions(directory, 2 * len(KINDS)))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def served(mixed: Path) -> Iterator[str]:
+    """The URL of a proxy that serves them to those who know the reader key."""
+    bundle = mixed.parent / "served.yaml"
+    bundle.write_text(
+        "routes: {policy: {model: m, base_url: 'http://127.0.0.1:1/v1', token_capture_engine: vllm}}\n"
+        "auth: {reader_keys: [reader-key]}\nserver: {drain_seconds: 0}\n"
+    )
+    arguments = ["-c", str(bundle), "--rl-log-dir", str(mixed), "--", "serve", "--host", "127.0.0.1", "--port", "0"]
+    with ProxyProcess(arguments, mixed.parent) as running:
+        yield running.url
