@@ -192,17 +192,17 @@ class Calls(RuleBasedStateMachine):
         if modelled.owner not in self.ledgers or modelled.forgotten:
             return
         closed = self.sessions[modelled.intent.session_id].closed
-        deliverable = modelled.fate == "undelivered" and not closed
+        missed = modelled.fate == "undelivered"
         try:
             delivered = self.runner.run(modelled.call.deliver())
         except StoreUnavailable:
-            assert modelled.pending or modelled.sealed or (deliverable and self.trouble in ("read-only", "no renames"))
+            assert modelled.pending or modelled.sealed or (missed and self.trouble in ("read-only", "no renames"))
             return
         except SessionClosed:
             assert closed
             return
         assert modelled.pending is None
-        assert (delivered is not None) == deliverable
+        assert (delivered is not None) == (missed and not closed)
         if delivered is not None:
             is_valid = b'"is_valid":true' in delivered
             modelled.become("valid" if is_valid else "invalid")
