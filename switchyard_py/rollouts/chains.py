@@ -85,7 +85,8 @@ def attempts(forest: Forest, roles: Sequence[Role]) -> list[Attempts]:
             continue
         open_ones = [index for index in group if forest.calls[index].uuid not in repeated] or group
         kept = [index for index in group if index in continued] or (open_ones if len(open_ones) == 1 else [])
-        superseded = [index for index in group if index not in (kept or open_ones)]
+        current = set(kept or open_ones)
+        superseded = [index for index in group if index not in current]
         found.append(Attempts(tuple(group), tuple(kept), tuple(superseded), undecided=not kept))
     return found
 

@@ -27,21 +27,18 @@ _NOT_IN_EVERY_ID = re.compile(r"[\W_]")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a call follows its parent; all of the prompt is new where there is none.
+    """How a call follows its parent; all of the prompt is added where there is none.
 
-    `added_messages` are those of the prompt that are neither of the parent's prompt nor its reply.
+    `known_messages` counts those of the prompt that are the parent's prompt and its reply; `unseen_replies` are the
+    assistant messages among the others, which nothing captured on this path has generated.
     """
 
     parent: int | None
     added_tokens: int
-    added_messages: tuple[Message, ...]
+    known_messages: int
+    unseen_replies: int
     route_changed: bool = False
     tools_changed: bool = False
-
-    @property
-    def unseen_replies(self) -> int:
-        """Assistant messages among the added ones: nothing captured on this path has generated them."""
-        return sum(message.get("role") == "assistant" for message in self.added_messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,8 @@ class Forest:
         self._nodes: list[Node | None] = []
         self._histories = Histories()
         self._prompts: dict[bytes, int] = {}
-        self._replies: dict[Hashable, list[int]] = {}
+        # By agent and fingerprint: the latest reply, and how many there were.
+        self._replies: dict[tuple[str, Hashable], tuple[int | None, int]] = {}
         self._latest: dict[tuple[str, bool], int] = {}
         self._tools: dict[bytes, list[Any]] = {}
         self._uuids: set[str | None] = set()
@@ -92,6 +90,11 @@ class Forest:
     def prompt_messages(self, call: int) -> list[Message]:
         """The messages of a call's prompt, as the record has them."""
         return self._histories.conversation(call)[:-1]
+
+    def added_messages(self, call: int) -> list[Message]:
+        """The messages of a call's prompt that are neither of its parent's prompt nor its reply."""
+        link = self.placements[call].link
+        return self.prompt_messages(call)[link.known_messages if link else 0 :]
 
     def parent(self, call: int) -> int | None:
         """The call whose prompt + generation a call's prompt begins with, None for a root or a record with a flaw."""
@@ -125,7 +128,8 @@ class Forest:
         self._histories.add(messages, call.reply, self._resembled(placement, call.index))
         if call.flaw is None:
             self._latest[call.agent, bool(call.tools)] = call.index
-            self._replies.setdefault(_fingerprint(call.reply), []).append(call.index)
+            key = call.agent, _fingerprint(call.reply)
+            self._replies[key] = call.index, self._replies.get(key, (None, 0))[1] + 1
         return reading
 
     @staticmethod
@@ -150,16 +154,17 @@ class Forest:
 
     def _link(self, call: Call, messages: list[Message], parent: int | None) -> Link:
         if parent is None:
-            return Link(None, call.prompt_tokens, tuple(messages))
+            return Link(None, call.prompt_tokens, 0, _replies(messages))
         before = self.calls[parent]
-        length = self._histories.length(parent)
-        if length > len(messages) or messages[length - 1].get("role") != "assistant":
+        known = self._histories.length(parent)
+        if known > len(messages) or messages[known - 1].get("role") != "assistant":
             # The agent left something out that the template does not render.
-            length = _last_reply(messages) + 1
+            known = _last_reply(messages) + 1
         return Link(
             parent=parent,
             added_tokens=call.prompt_tokens - before.prompt_tokens - before.generation_tokens,
-            added_messages=tuple(messages[length:]),
+            known_messages=known,
+            unseen_replies=_replies(messages[known:]),
             route_changed=call.route != before.route,
             tools_changed=call.tools != before.tools,
         )
@@ -167,11 +172,11 @@ class Forest:
     def _continued(self, call: Call, messages: list[Message], parent: int | None) -> tuple[int | None, bool]:
         """The call that the messages continue, and whether nothing else can be meant."""
         last = _last_reply(messages)
-        fingerprint = _fingerprint(messages[last]) if last >= 0 else None
-        found = self._replies.get(fingerprint, []) if fingerprint else []
-        candidates = [index for index in found if self.calls[index].agent == call.agent]
-        if candidates and parent not in candidates:
-            return candidates[-1], len(candidates) == 1
+        reply = _fingerprint(messages[last]) if last >= 0 else None
+        is_parents = parent is not None and _fingerprint(self.calls[parent].reply) == reply
+        latest, count = self._replies.get((call.agent, reply), (None, 0))
+        if reply is not None and latest is not None and not is_parents:
+            return latest, count == 1
         if parent is not None:
             return parent, True
         latest = self._latest.get((call.agent, bool(call.tools)))
@@ -198,6 +203,10 @@ class Forest:
 def _last_reply(messages: list[Message]) -> int:
     """The position of the last assistant message, -1 if there is none."""
     return next((at for at in reversed(range(len(messages))) if messages[at].get("role") == "assistant"), -1)
+
+
+def _replies(messages: list[Message]) -> int:
+    return sum(message.get("role") == "assistant" for message in messages)
 
 
 def _fingerprint(reply: Message) -> Hashable:

@@ -122,7 +122,8 @@ def first_tool_call_id(message: Message) -> str | None:
     """The id of the first of an assistant message's tool calls."""
     calls = message.get("tool_calls")
     first = calls[0] if isinstance(calls, list) and calls else None
-    return str(first.get("id")) if isinstance(first, dict) else None
+    call_id = first.get("id") if isinstance(first, dict) else None
+    return call_id if isinstance(call_id, str) else None
 
 
 def same_json(one: str, other: str) -> bool:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from switchyard_py.rollouts.call import Call
+from switchyard_py.rollouts.refusal import Rule
+
+_UNREADABLE = (Rule.R1, Rule.R2, Rule.R8)
 
 
 class Role(StrEnum):
@@ -28,7 +31,7 @@ def roles(calls: Sequence[Call], session_id: str) -> list[Role]:
 def _role(call: Call, has_tools: bool, own_session: str, sessions: set[str]) -> Role:
     if call.named_subagent or _has_parent_here(call, own_session, sessions):
         return Role.SUBAGENT
-    if call.lost:
+    if call.lost or (call.flaw is not None and call.flaw.rule in _UNREADABLE):
         return Role.TURN  # its tools are not known, and a lost turn must not pass for a side call
     # Without tools in the session, that a call beside the turns has none says nothing, and the record's guess is made
     # of no more.

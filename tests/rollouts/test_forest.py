@@ -124,7 +124,8 @@ def test_a_link_tells_what_was_added_and_changed() -> None:
     lineage = lineage_of([first, second | {"tools": [{"id": "run"}]}])
     link = lineage.forest.placements[1].link
     assert link is not None
-    assert (link.parent, link.added_tokens, link.added_messages) == (0, 2, tuple(added))
+    assert (link.parent, link.added_tokens, link.known_messages) == (0, 2, 2)
+    assert lineage.forest.added_messages(1) == added
     assert (link.unseen_replies, link.route_changed, link.tools_changed) == (1, True, True)
     root = lineage.forest.placements[0].link
     assert root is not None
@@ -134,9 +135,7 @@ def test_a_link_tells_what_was_added_and_changed() -> None:
 def test_messages_that_were_left_out_do_not_shift_what_was_added() -> None:
     first = record(0, [1], [2], [user(""), user("q"), assistant("a")])
     second = record(1, [1, 2, 3], [4], [user("q"), assistant("a"), user("r"), assistant("b")])
-    link = lineage_of([first, second]).forest.placements[1].link
-    assert link is not None
-    assert link.added_messages == (user("r"),)
+    assert lineage_of([first, second]).forest.added_messages(1) == [user("r")]
 
 
 def test_calls_whose_ids_nobody_has_are_kept_and_not_placed() -> None:
@@ -147,6 +146,7 @@ def test_calls_whose_ids_nobody_has_are_kept_and_not_placed() -> None:
     assert flaws == ["R5", "R1", "R1", "R2"]
     assert [placement.link is None for placement in lineage.forest.placements] == [False, True, True, True, True]
     assert lineage.forest.token_ids(1).tolist() == []
+    assert lineage.forest.added_messages(1) == []
     assert [chain.calls for chain in lineage.chains] == [(0,)]
     assert lineage.main.chain == 0
 

@@ -63,6 +63,11 @@ def test_a_session_without_tools_has_turns_whatever_the_records_guess() -> None:
     assert roles({"tools": [], "call": {"kind": "side"}}, {"tools": [], "call": {"kind": "side"}}) == [TURN, TURN]
 
 
+@pytest.mark.parametrize("fields", [{"tools": None}, {"uuid": ""}, {"session_id": "other", "tools": []}])
+def test_a_record_that_does_not_tell_its_tools_may_be_of_a_turn(fields: dict[str, Any]) -> None:
+    assert roles({}, fields) == [TURN, TURN]
+
+
 def test_a_lost_call_may_have_been_a_turn() -> None:
     lost = {"tools": [], "is_valid": False, "call": {"invalid_reasons": ["lost"]}}
     assert roles({}, lost) == [TURN, TURN]
