@@ -50,8 +50,10 @@ T = TypeVar("T")
 
 async def list_sessions(request: Request) -> Response:
     """GET /v1/sessions[?limit=&cursor=]: all sessions by their first call; `next_cursor` while there are more."""
-    limit = whole_number(request, "limit", MAX_PAGE)
-    summaries = session_reader(request).sessions(request.query_params.get("cursor") or None, limit and limit + 1)
+    reader, limit = session_reader(request), whole_number(request, "limit", MAX_PAGE)
+    cursor = request.query_params.get("cursor") or None
+    # To be in order, all sessions are looked at before the first is told.
+    summaries = await asyncio.to_thread(reader.sessions, cursor, limit and limit + 1)
     return json_stream(_session_list(summaries, limit))
 
 

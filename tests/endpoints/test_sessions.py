@@ -14,6 +14,8 @@ from running_proxy import RunningProxy, StartProxy, session_path
 from scripted_engine import Exchange, ScriptedEngine, Turn, chat, json_reply
 from stored_calls import FaultyFilesystem
 
+from switchyard_py.store.catalogue import Catalogue, Listing
+
 TURN = Turn(text="hello")
 UNKNOWN = {"detail": "unknown session"}
 
@@ -297,6 +299,26 @@ async def test_a_large_session_is_read_without_holding_up_others(proxy: StartPro
     assert len(orjson.loads((await reading).content)["completions"]) == 41
     assert len(waits) > 5
     assert sorted(waits)[len(waits) // 2] < 0.1
+
+
+async def test_a_list_of_many_sessions_keeps_nobody_else_waiting(
+    proxy: StartProxy, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await proxy()
+    await _session_of(running, engine, 1)
+    listing = Catalogue.listing
+
+    def slow_listing(catalogue: Catalogue, session_id: str) -> Listing | None:
+        time.sleep(0.5)
+        return listing(catalogue, session_id)
+
+    monkeypatch.setattr(Catalogue, "listing", slow_listing)
+    reading = asyncio.create_task(running.client.get("/v1/sessions"))
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    await running.client.get("/health")
+    assert time.monotonic() - began < 0.2
+    assert len((await reading).json()["sessions"]) == 1
 
 
 async def test_a_mistake_in_this_program_is_told_in_json(proxy: StartProxy, engine: ScriptedEngine) -> None:
