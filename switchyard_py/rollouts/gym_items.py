@@ -53,9 +53,8 @@ def gym_rollout(
     items: list[Item] = []
     replies_from = 0
     for call in calls:
-        link = forest.placements[call.index].link
         with _of(call):
-            for message in link.added_messages if link else ():
+            for message in forest.added_messages(call.index):
                 items += message_items(message, ids, as_original=as_original)
             if call is calls[0]:
                 replies_from = len(items)
