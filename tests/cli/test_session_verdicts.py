@@ -1,11 +1,14 @@
 """`sessions verify`: whether sessions can be trained on, and why not, in words a user understands."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mixed_sessions import KINDS
+from running_proxy import HELLO, StartProxy
+from scripted_engine import ScriptedEngine, Turn, chat
 
 
 @pytest.mark.parametrize("mode", ["strict", "lineage"])
@@ -118,3 +121,30 @@ def test_json(invoke: Any, mixed: Path) -> None:
     assert forgets["diagnoses"][0]["cause"] == "reasoning_not_resent"
     assert corrupt["refusal"]["code"] == "incomplete"
     assert nope["refusal"]["code"] == "unreadable"
+
+
+async def test_a_directory_that_is_written_to(
+    invoke: Any, proxy: StartProxy, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    running = await proxy()
+    engine.reply(chat(Turn(text="first", prompt_token_ids=(1, 2))))
+    await running.chat(HELLO, "s")
+    engine.reply(chat(Turn(text="late", prompt_token_ids=(1, 2)), stepped=True))
+    late = asyncio.create_task(running.chat(HELLO | {"stream": True}, "s"))
+    await running.until_fates("s", {"valid": 1, "open": 1})
+    listed = await asyncio.to_thread(invoke, "sessions", "list")
+    assert listed.stdout.splitlines()[1].endswith("1 open")
+    shown = await asyncio.to_thread(invoke, "sessions", "show", "s")
+    assert "calls are still open: this is how it looks now" in shown.stdout
+    for mode in ("strict", "lineage"):
+        verdict = await asyncio.to_thread(invoke, "sessions", "verify", "s", "--mode", mode)
+        assert verdict.exit_code == 1
+        assert "calls that have not ended: 1" in verdict.stdout
+    exported = await asyncio.to_thread(invoke, "sessions", "export", "out", "--mode", "lineage")
+    assert "incomplete, such as s: calls that have not ended: 1" in exported.stdout
+    while not late.done():
+        engine.step()
+        await asyncio.sleep(0.002)
+    # Two answers to one question, and the later one may be the one that was used.
+    verdict = await asyncio.to_thread(invoke, "sessions", "verify", "s", "--mode", "lineage")
+    assert "the last step has several answers, and nothing says which one the agent used" in verdict.stdout
