@@ -5,6 +5,7 @@ The methods an event loop awaits come first; what they have done happens in the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,7 @@ class OpenCall:
         try:
             self.intent = writer.begin(self.intent)
         except OSError as error:
+            self._refuse_if_closed()
             raise _cannot_begin(error) from error
         try:
             closing = writer.closing(self.intent)
@@ -132,6 +134,13 @@ class OpenCall:
         self._ledger.counters.begun += 1
         self._ledger.counters.open += 1
         self._state = State.OPEN
+
+    def _refuse_if_closed(self) -> None:
+        """A session that takes no more calls takes none either that would go out without a record."""
+        with contextlib.suppress(OSError):
+            closing = self._ledger.writer.closing(self.intent)
+            if closing is not None:
+                raise SessionClosed(deleted=closing.deleted)
 
     def _retract(self) -> None:
         intent = self.intent

@@ -63,6 +63,22 @@ async def test_a_late_call_leaves_no_trace(ledger: Ledger, endings: Endings, tmp
     await ledger.begin(intent("another"))
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_late_call_is_refused_for_good_by_a_store_that_takes_nothing_too(
+    ledger: Ledger, endings: Endings, disk: Disk, deleted: bool
+) -> None:
+    await committed(ledger)
+    endings.close("s")
+    if deleted:
+        endings.delete("s")
+    disk.fill()
+    with pytest.raises(SessionClosed) as raised:
+        await ledger.begin(intent())
+    assert raised.value.deleted is deleted
+    with pytest.raises(StoreUnavailable):
+        await ledger.begin(intent("another"))
+
+
 async def test_an_intent_that_cannot_be_removed_holds_up_the_seal_until_it_can(
     ledger: Ledger, endings: Endings, disk: Disk, tmp_path: Path
 ) -> None:

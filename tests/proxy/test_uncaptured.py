@@ -51,6 +51,19 @@ async def test_the_call_is_answered_and_lost(
     assert await running.fates("s") == {"lost": 1, "valid": 1}
 
 
+async def test_a_sealed_session_stays_as_it_is(proxy: StartProxy, engine: ScriptedEngine) -> None:
+    filesystem = FaultyFilesystem()
+    running = await proxy(filesystem=filesystem, capture=UNCAPTURED)
+    engine.reply(chat(TURN))
+    await running.chat({}, "s")
+    assert (await running.client.post("/v1/sessions/s/seal")).status_code == 200
+    filesystem.fill()
+    response = await running.chat({}, "s")
+    assert (response.status_code, response.json()["error"]["code"]) == (409, "session_sealed")
+    assert engine.started == 1
+    assert await running.fates("s") == {"valid": 1}
+
+
 async def test_a_store_that_hangs_delays_the_call_and_no_more(proxy: StartProxy, engine: ScriptedEngine) -> None:
     hanging = threading.Event()
     going = threading.Event()
