@@ -64,7 +64,7 @@ def build_app(
         *(Route(path, health.live) for path in ("/health", "/healthz", "/livez")),
         Route("/", health.root),
     ]
-    handlers = {HTTPException: refuse, Exception: refuse}
+    handlers = {HTTPException: refuse, OSError: refuse, Exception: refuse}
     return RawPaths(Starlette(routes=_gated(routes), lifespan=lifespan, exception_handlers=handlers))
 
 

@@ -1,5 +1,6 @@
 """JSON answers of the reading side: `{"detail", "code"}` for every error."""
 
+import logging
 from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
@@ -8,6 +9,8 @@ from starlette.responses import Response
 
 from switchyard_py.errors import SOURCE_HEADER, SWITCHYARD, Kind
 from switchyard_py.rawjson import encode
+
+log = logging.getLogger(__name__)
 
 _OF_THE_FRAMEWORK = {404: Kind.NOT_FOUND, 405: Kind.METHOD_NOT_ALLOWED}
 
@@ -27,7 +30,11 @@ def answer(value: object, status: int = 200, headers: Mapping[str, str] | None =
 
 
 async def refuse(request: Request, error: Exception) -> Response:
-    """The handler for refusals, for what the framework itself refuses, and for mistakes in this program."""
+    """The handler for refusals, for what the framework itself refuses, for a store that cannot be read, and for
+    mistakes in this program."""
+    if isinstance(error, OSError):
+        log.error("the store cannot be read: %s", error)
+        error = Refused(Kind.CAPTURE_UNAVAILABLE, f"the store refuses: {error.strerror or 'input/output error'}")
     headers = {SOURCE_HEADER: SWITCHYARD}
     if not isinstance(error, HTTPException):
         body = {"detail": "The proxy failed; its log says why.", "code": Kind.INTERNAL.value.code}

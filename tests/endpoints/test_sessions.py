@@ -321,9 +321,21 @@ async def test_a_list_of_many_sessions_keeps_nobody_else_waiting(
     assert len((await reading).json()["sessions"]) == 1
 
 
-async def test_a_mistake_in_this_program_is_told_in_json(proxy: StartProxy, engine: ScriptedEngine) -> None:
+@pytest.mark.parametrize("path", ["", "/completions", "/completions?settled=1", "/completions/x"])
+async def test_a_store_that_cannot_be_read_is_no_mistake_of_this_program(
+    proxy: StartProxy, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
     running = await proxy()
     (running.directory / "sessions" / "loop").symlink_to("loop")
-    response = await running.client.get("/v1/sessions/loop/completions")
+    response = await running.client.get(f"/v1/sessions/loop{path}")
+    assert (response.status_code, response.json()["code"]) == (503, "capture_unavailable")
+    assert response.headers["x-should-retry"] == "true"
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_mistake_in_this_program_is_told_in_json(proxy: StartProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = await proxy()
+    monkeypatch.delattr(Catalogue, "listing")
+    response = await running.client.get("/v1/sessions/s/completions")
     assert response.status_code == 500
     assert response.json() == {"detail": "The proxy failed; its log says why.", "code": "internal_error"}
