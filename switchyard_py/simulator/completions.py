@@ -65,7 +65,11 @@ class CompletionReply:
         async with aclosing(steps):
             async for tick in steps:
                 for step in tick:
-                    yield {**self._head, "choices": [self._delta_choice(step)]}
+                    choice = self._delta_choice(step)
+                    # Where no usage chunk follows, the last chunk of each choice has it.
+                    ends = choice["finish_reason"] is not None and not with_usage
+                    fingerprint = {"system_fingerprint": SYSTEM_FINGERPRINT} if ends else {}
+                    yield {**self._head, "choices": [choice], **fingerprint}
         if with_usage:
             usage = without_nulls(self._usage())
             yield {**self._head, "choices": [], "usage": usage, "system_fingerprint": SYSTEM_FINGERPRINT}

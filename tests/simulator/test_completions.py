@@ -1,6 +1,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from switchyard_py.simulator.tokenizer import encode
 
 
@@ -31,6 +33,15 @@ async def test_a_stream_says_what_the_reply_says(running: Any) -> None:
         for key, values in choice["logprobs"].items():
             assert [value for part in mine for value in part["logprobs"][key]] == values
         assert mine[0]["prompt_token_ids"] == choice["prompt_token_ids"] == encode(["one", "two"][choice["index"] // 2])
+
+
+@pytest.mark.parametrize("usage", [False, True])
+async def test_the_fingerprint_stands_on_the_last_chunk(running: Any, usage: bool) -> None:
+    fields: dict[str, Any] = {"prompt": "one", "stream": True, "stream_options": {"include_usage": usage}}
+    async with running() as client:
+        text = (await client.post("/v1/completions", json=fields)).text
+    chunks = [json.loads(event.removeprefix("data: ")) for event in text.split("\n\n")[:-2]]
+    assert ["system_fingerprint" in chunk for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
 
 
 async def test_echo_repeats_a_text_prompt(running: Any) -> None:
