@@ -73,8 +73,7 @@ class GeneratedArguments:
         with self._lock:
             known = set(self._read.get(session_id, ()))
         for uuid, record in self._reader.other_records(session_id, known):
-            message = orjson.loads(record)["messages"][-1:]
-            calls = [call for each in message for call in _calls(each.get("tool_calls"))]
+            calls = list(_calls(_last_message(orjson.loads(record)).get("tool_calls")))
             with self._lock:
                 self._keep(session_id, uuid, calls)
 
@@ -127,6 +126,13 @@ class SessionArguments:
         self.missed = False
         if self._session_id is not None:
             self._generated.load(self._session_id)
+
+
+def _last_message(record: dict[str, Any]) -> dict[str, Any]:
+    """The assistant's; nothing in a record of another program that has none."""
+    messages = record.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    return last if isinstance(last, dict) else {}
 
 
 def _calls(tool_calls: Any) -> Iterator[tuple[str, str]]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from running_proxy import ROUTE, StartProxy
 from scripted_engine import ScriptedEngine, Turn, chat
-from stored_calls import FaultyFilesystem
+from stored_calls import FaultyFilesystem, commit
 
 from switchyard_py.capture.call import Choice, Generation
 from switchyard_py.rawjson import encode
-from switchyard_py.store import SessionReader
+from switchyard_py.store import SessionReader, Writer
 from switchyard_py.tool_arguments import GeneratedArguments
 
 
@@ -94,6 +94,16 @@ def test_a_session_that_cannot_be_read_has_none(tmp_path: Path) -> None:
     filesystem.errors = {"names": errno.EIO}
     session.load()
     assert session.get("a") is None
+
+
+@pytest.mark.parametrize("messages", [None, [], [7], "text"])
+def test_a_record_of_another_program_without_messages_has_none(tmp_path: Path, messages: object) -> None:
+    writer = Writer(tmp_path)
+    commit(writer, messages=messages)
+    session = GeneratedArguments(SessionReader(tmp_path, writer)).of("s")
+    session.load()
+    assert session.get("a") is None
+    writer.close()
 
 
 def test_an_unknown_session_has_none(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from switchyard_py.store import SessionReader
 
 MAX_SETTLE_SECONDS = 600.0
 SETTLE_POLL_SECONDS = 0.05
+MAX_SETTLE_POLL_SECONDS = 0.5
 # Small records are sent together; a batch is one hop to a thread and one chunk on the wire.
 BATCH_BYTES = 256 * 1024
 
@@ -60,13 +61,15 @@ async def settle(request: Request, session_id: str, seconds: float) -> None:
     Nor for a trainer that is gone.
     """
     reader, services = session_reader(request), request.state.services
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, SETTLE_POLL_SECONDS
     while seconds and time.monotonic() < deadline and not services.calls.ended:
         if not await asyncio.to_thread(reader.open_calls, session_id):
             return
         if await request.is_disconnected():
             return
-        await asyncio.sleep(SETTLE_POLL_SECONDS)
+        await asyncio.sleep(pause)
+        # Each look lists the session: whoever waits for long looks less often.
+        pause = min(pause * 1.2, MAX_SETTLE_POLL_SECONDS)
 
 
 def json_stream(parts: Iterator[bytes]) -> StreamingResponse:
