@@ -22,7 +22,7 @@ test: $(READY)  ## run the tests
 	$(BIN)/pytest
 
 test-faults: $(READY)  ## faults, load, hostile input and kills at full size (up to 20 minutes)
-	SWITCHYARD_FULL_FAULTS=1 $(BIN)/pytest tests/faults
+	SWITCHYARD_FULL_FAULTS=1 $(BIN)/pytest tests/faults tests/proxy/test_wire.py
 
 test-vllm: $(READY)  ## run the main job against a real vLLM (CPU; installed on first use)
 	tests/vllm/lane.sh $(BIN)/pytest

@@ -1,4 +1,4 @@
-"""Recorded streams of a real vLLM through the whole proxy over sockets, cut at every 97th byte.
+"""Recorded streams of a real vLLM through the whole proxy over sockets, cut at every 97th byte in the lane of faults.
 
 In process every cut is tried (see tests/engines/test_harvest.py); here it is the sockets' turn.
 """
@@ -9,11 +9,12 @@ from itertools import count
 import pytest
 from event_stream import DONE, events
 from running_proxy import StartProxy
+from scale import scaled
 from scripted_engine import Exchange, ScriptedEngine
 from wire_oracle import expected_chunks, stream_facts, with_usage
 from wire_recordings import Recording, recordings
 
-EVERY = 97
+EVERY = scaled(97, 970)
 AT_ONCE = 8
 STREAMS = [each for each in recordings() if each.is_stream and each.captured and "engine_death" not in each.name]
 
