@@ -62,7 +62,7 @@ async def _comes_back(port: int) -> bytes:
         await agent.read()
         await asyncio.sleep(KEPT_SECONDS)
         await agent.send(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
-        return await agent.read()
+        return await agent.read_until(ROUTE.encode())
     finally:
         await agent.leave()
 
