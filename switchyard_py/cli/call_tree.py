@@ -141,12 +141,13 @@ class _Drawing:
 
     def _remarks(self, index: int) -> Iterator[str]:
         call = self._calls[index]
+        name = call.uuid or "it has no uuid"
         if call.lost:
             yield from self._remark("its answer went to the agent and could not be stored: nobody has its tokens")
         elif call.invalid_reasons:
-            yield from self._remark(f"not valid: {spelled(call.invalid_reasons)} ({call.uuid})")
+            yield from self._remark(f"not valid: {spelled(call.invalid_reasons)} ({name})")
         elif call.flaw is not None:
-            yield from self._remark(f"{call.flaw.rule}: {call.flaw.message} ({call.uuid or 'it has no uuid'})")
+            yield from self._remark(f"{call.flaw.rule}: {call.flaw.message} ({name})")
         if index in self._superseded:
             kept = " and ".join(map(str, self._superseded[index]))
             yield from self._remark(f"its prompt was sent again, and the agent went on with record {kept}")

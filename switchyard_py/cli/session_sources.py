@@ -86,9 +86,16 @@ class ServedSessions:
 
     def __init__(self, url: str, key: str | None) -> None:
         self.left_out: list[str] = []
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SourceError(f"--url {url!r} is no address of a proxy: write it as http://127.0.0.1:4000")
+        try:
+            parts = urlsplit(url)
+            wrong = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        except ValueError:
+            wrong = True
+        if wrong:
+            # It is not repeated, because it may hold a password.
+            raise SourceError("what --url gives is no address of a proxy: write it as http://127.0.0.1:4000")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise SourceError("the reader key has characters that no key has")
         self._url = url.rstrip("/")
         # A user name and password in the address are not repeated.
         self._shown = parts.netloc.rpartition("@")[2]
@@ -98,13 +105,24 @@ class ServedSessions:
         query: dict[str, str] = {"limit": str(PAGE)}
         while True:
             page = self._get("/v1/sessions", query)
-            yield from map(_summary, page["sessions"])
+            try:
+                summaries = [_summary(each) for each in page["sessions"]]
+            except (KeyError, TypeError):
+                raise self._no_proxy() from None
+            yield from summaries
             if not page.get("next_cursor"):
                 return
             query["cursor"] = page["next_cursor"]
 
     def summary(self, session_id: str) -> SessionSummary:
-        return _summary(self._get(f"/v1/sessions/{quote(session_id, safe='')}", {}))
+        try:
+            path = f"/v1/sessions/{quote(session_id, safe='')}"
+        except UnicodeEncodeError:
+            raise SourceError(f"{session_id!r} is the id of no session: it has lone surrogates") from None
+        try:
+            return _summary(self._get(path, {}))
+        except TypeError:
+            raise self._no_proxy() from None
 
     def session(self, session_id: str) -> Session:
         return read_session(self._url, session_id, headers=self._headers, timeout_seconds=PATIENCE_SECONDS)
@@ -123,7 +141,10 @@ class ServedSessions:
         try:
             return response.json()
         except ValueError:
-            raise SourceError(f"{self._shown} answers {path} with something else than JSON: is it a proxy?") from None
+            raise self._no_proxy() from None
+
+    def _no_proxy(self) -> SourceError:
+        return SourceError(f"{self._shown} does not answer as a proxy does")
 
 
 @contextmanager
@@ -174,6 +195,9 @@ class _LeftOut(logging.Handler):
             self._texts.append(record.getMessage())
 
 
-def _summary(answer: dict[str, Any]) -> SessionSummary:
+def _summary(answer: Any) -> SessionSummary:
+    """What a proxy says of a session. Raises TypeError when it is something else."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("accounting"), dict):
+        raise TypeError
     known: dict[str, Any] = {field.name: answer.get(field.name) for field in fields(SessionSummary)}
     return SessionSummary(**known | {"cursor": ""})

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import orjson
-
 from switchyard_py.cli.call_tree import ROLES, account_text, counted, diagnosed, record_numbers, spelled
 from switchyard_py.cli.session_sources import SessionSource, told
 from switchyard_py.cli.terminal import Terminal, printable
+from switchyard_py.rawjson import encode
 from switchyard_py.rollouts import (
     Delivery,
     Diagnosis,
@@ -95,7 +94,7 @@ def print_verdicts(
         judged += 1
         accepted += judgement.delivery is not None
         if as_json:
-            terminal.write(orjson.dumps(judgement.to_json()).decode())
+            terminal.write(encode(judgement.to_json()).decode())
         else:
             terminal.write(*_lines(judgement, terminal, key_env))
     return judged, accepted

@@ -88,6 +88,7 @@ def show(
     """Draw the calls of a session as a tree, with their tokens, what they are worth, and why."""
     from switchyard_py.cli.call_tree import print_session
     from switchyard_py.cli.terminal import Terminal
+    from switchyard_py.rawjson import encode
     from switchyard_py.rollouts import Refusal, build_lineage
 
     with _opened(context, url, directory, reader_key_env) as source:
@@ -97,9 +98,7 @@ def show(
             end(str(refusal))
         terminal = Terminal(sys.stdout)
         if as_json:
-            import orjson
-
-            terminal.write(orjson.dumps(lineage.to_json()).decode())
+            terminal.write(encode(lineage.to_json()).decode())
         else:
             print_session(lineage, terminal)
 

@@ -105,6 +105,10 @@ def read_session(
 def _given(session_id: str | None) -> str:
     if not session_id:
         raise SourceError("give the id of the session, because the source has many")
+    try:
+        session_id.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"{session_id!r} is the id of no session: it has lone surrogates") from None
     return session_id
 
 
@@ -238,5 +242,5 @@ def refused_by(address: str, status: int, body: bytes) -> SourceError:
     detail = said.get("detail") or said.get("error") if isinstance(said, dict) else None
     if isinstance(detail, dict):
         detail = detail.get("message")
-    told = detail or body[:200].decode(errors="replace") or "nothing"
+    told = detail or " ".join(body[:200].decode(errors="replace").split()) or "nothing"
     return SourceError(f"{address} answers {status}: {told}", status)

@@ -1,5 +1,9 @@
 """Where the commands on sessions read, and what they say of places where there is nothing to read."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +44,11 @@ def test_without_the_key_it_says_where_to_put_it(invoke: Any, served: str, comma
         (["--dir", "nope"], "there is no directory nope"),
         (["--dir", "."], ". is no directory of records: it has no directory sessions in it"),
         (["--dir", "records/sessions"], "did you mean "),
-        (["--url", "127.0.0.1:4000"], "--url '127.0.0.1:4000' is no address of a proxy: write it as http://"),
-        (["--url", "http://"], "--url 'http://' is no address of a proxy"),
+        (["--url", "127.0.0.1:4000"], "what --url gives is no address of a proxy: write it as http://127.0.0.1:4000"),
+        (["--url", "http://"], "is no address of a proxy"),
+        (["--url", "http://[::1"], "is no address of a proxy"),
+        (["--url", "http://127.0.0.1:99999"], "is no address of a proxy"),
+        (["--url", "ftp://user:secret@127.0.0.1"], "is no address of a proxy"),
     ],
 )
 @pytest.mark.parametrize("command", [["list"], ["show", "s"], ["verify"], ["export", "out"]])
@@ -54,6 +61,7 @@ def test_a_place_without_sessions_is_one_line(
     assert result.stderr.startswith("error: ")
     assert says in result.stderr
     assert len(result.stderr.splitlines()) == 1
+    assert "secret" not in result.stderr
 
 
 def test_a_proxy_that_is_not_there(invoke: Any) -> None:
@@ -62,6 +70,56 @@ def test_a_proxy_that_is_not_there(invoke: Any) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: 127.0.0.1:{port}: ")
     assert "secret" not in result.stderr
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    """The URL of a server that answers everything so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1}', b"[1]", b'{"sessions": [1]}', b'{"sessions": [{}]}', b"<html>", b""])
+def test_what_is_no_proxy(invoke: Any, body: bytes) -> None:
+    with answering(body) as url:
+        for command in ("list", "verify", "export out", "export out s"):
+            result = invoke("sessions", *command.split(), "--url", url)
+            assert (result.exit_code, result.stdout) == (1, "")
+            assert result.stderr == f"error: {url.removeprefix('http://')} does not answer as a proxy does\n"
+        result = invoke("sessions", "show", "s", "--url", url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: E")
+
+
+@pytest.mark.parametrize("where", [["--url", "http://127.0.0.1:1"], ["--dir", "."]])
+def test_an_id_that_is_no_text(invoke: Any, tmp_path: Path, where: list[str]) -> None:
+    (tmp_path / "sessions").mkdir()
+    for command in (["show"], ["verify"], ["verify", "--json"], ["export", "out"]):
+        result = invoke("sessions", *command, *where, "a\udcff")
+        assert result.exit_code == 1
+        assert "surrogates" in result.stdout + result.stderr
+
+
+def test_a_key_that_cannot_be_sent(invoke: Any) -> None:
+    result = invoke("sessions", "list", "--url", "http://127.0.0.1:1", SWITCHYARD_READER_KEY="kéy")
+    assert result.stderr == "error: the reader key has characters that no key has\n"
 
 
 def test_two_sources_are_a_usage_error(invoke: Any) -> None:
