@@ -148,6 +148,11 @@ class _Drawing:
             yield from self._remark(f"not valid: {spelled(call.invalid_reasons)} ({name})")
         elif call.flaw is not None:
             yield from self._remark(f"{call.flaw.rule}: {call.flaw.message} ({name})")
+        link = self._lineage.forest.placements[index].link
+        if link is not None and link.route_changed:
+            yield from self._remark(f"it went to another route than the call before: {call.route}")
+        if link is not None and link.tools_changed:
+            yield from self._remark("it has other tools than the call before")
         if index in self._superseded:
             kept = " and ".join(map(str, self._superseded[index]))
             yield from self._remark(f"its prompt was sent again, and the agent went on with record {kept}")

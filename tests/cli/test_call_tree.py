@@ -140,6 +140,19 @@ def test_branches_of_branches(capsys: pytest.CaptureFixture[str]) -> None:
     assert drawn == [("0", "●"), ("3", "├─○"), ("4", "│ ├─○"), ("5", "│ ○"), ("1", "●"), ("2", "●"), ("6", "●")]
 
 
+def test_a_call_that_differs_from_the_one_it_continues_says_in_what(capsys: pytest.CaptureFixture[str]) -> None:
+    user, reply = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    records = [
+        call([user, reply], [1], [2], [-1.0], call={"route": "first"}),
+        call([user, reply, user, reply], [1, 2, 3], [4], [-1.0], call={"route": "second"}, tools=[]),
+    ]
+    print_session(build_lineage(read_session(envelope(records))), Terminal(sys.stdout))
+    text = capsys.readouterr().out
+    assert "it went to another route than the call before: second" in text
+    assert "it has other tools than the call before" in text
+    assert text.count("the call before") == 2
+
+
 def test_a_thousand_calls_in_a_row_are_not_indented(capsys: pytest.CaptureFixture[str]) -> None:
     user, reply = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
     records = [call([user, reply], list(range(2 * number + 1)), [2 * number + 1], [-1.0]) for number in range(1000)]
