@@ -169,7 +169,7 @@ def test_a_directory_tells_of_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_directory_without_the_session(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no session 'nope' in"):
         build_lineage(read_session(tmp_path, "nope"))
-    with pytest.raises(SourceError, match="cannot be read"):
+    with pytest.raises(SourceError, match="is the id of no session"):
         build_lineage(read_session(tmp_path, "\ud800"))
 
 
