@@ -1,6 +1,6 @@
 """The HTTP client seam towards engines, and the reader of their event streams."""
 
-from switchyard_py.upstream.client import AiohttpUpstream, Reply, Upstream, UpstreamRequest, header_bytes
+from switchyard_py.upstream.client import AiohttpUpstream, header_bytes
 from switchyard_py.upstream.errors import (
     BodyTooLarge,
     BrokenReply,
@@ -10,6 +10,7 @@ from switchyard_py.upstream.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
+from switchyard_py.upstream.seam import Reply, Upstream, UpstreamRequest
 from switchyard_py.upstream.sse import SSEEvent, SSEReader
 from switchyard_py.upstream.substitute import SubstituteReply
 

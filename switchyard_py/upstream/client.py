@@ -1,4 +1,4 @@
-"""The one way to an engine: a small protocol of ours, and aiohttp under it.
+"""The one way to an engine: aiohttp under the protocol of `seam`.
 
 Invariants: nothing is sent twice, except once, counted, when a connection that had carried an earlier exchange ends
 without one byte of reply (it was closed just as the request went out). Whoever stops waiting, by cancelling or by
@@ -8,10 +8,7 @@ without one byte of reply (it was closed just as the request went out). Whoever 
 import asyncio
 import io
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping
 from weakref import WeakSet
 
 import aiohttp
@@ -28,6 +25,7 @@ from switchyard_py.upstream.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
+from switchyard_py.upstream.seam import Reply, UpstreamRequest
 
 # vLLM closes idle connections after 5 s: stay under it.
 IDLE_CONNECTION_SECONDS = 4.0
@@ -38,67 +36,7 @@ MAX_REPLY_HEADERS = 1000
 # aiohttp warns about longer bytes, which block the loop; a file object it sends in slices.
 MAX_UNSLICED_BODY_BYTES = 1024 * 1024
 
-_NO_STOPWATCH = nullcontext()
 _AIOHTTP_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class UpstreamRequest:
-    """One request. `headers` go out as given; only Host and Content-Length are added. Has no repr: it holds keys.
-
-    Credentials in the URL become Basic authorization unless a header brings its own.
-    Timeouts are seconds, None is none: `connect_timeout` until the connection stands (name look-up and TLS included),
-    `first_byte_timeout` from there until the reply's head is complete (sending the body included), `idle_timeout`
-    while waiting for the next bytes of the body, `total_timeout` from `send` to the end of the body.
-    `waiting` is entered while the engine is waited for, again and again.
-    """
-
-    method: str
-    url: str
-    headers: Sequence[tuple[str, str]] = ()
-    body: bytes | None = None
-    connect_timeout: float | None = None
-    first_byte_timeout: float | None = None
-    idle_timeout: float | None = None
-    total_timeout: float | None = None
-    waiting: AbstractContextManager[object] = _NO_STOPWATCH
-
-
-class Reply(Protocol):
-    """A reply whose head has arrived. Read it to its end, once, with `read` or `chunks`, or `close` it."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Case-insensitive; the first value of a repeated header. `header_bytes` gives the bytes of a value."""
-
-    @property
-    def reused(self) -> bool:
-        """Whether the connection had carried an earlier exchange."""
-
-    async def read(self, limit: int) -> bytes:
-        """Return the whole body. Raises BodyTooLarge beyond `limit` bytes, BrokenReply, UpstreamTimeout."""
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives. Raises BrokenReply, after all that arrived before, and UpstreamTimeout."""
-
-    def close(self) -> None:
-        """Drop the connection at once unless the body was read to its end. A pending read raises BrokenReply."""
-
-
-class Upstream(Protocol):
-    """Sends requests to engines."""
-
-    async def send(self, request: UpstreamRequest) -> Reply:
-        """Send and return when the reply's head is there, whatever its status; redirects are not followed.
-
-        Raises NotConnected, SentNoReply, BrokenReply, UpstreamTimeout; ValueError when a header holds a line break.
-        """
-
-    async def close(self) -> None:
-        """Close all connections; replies still being read break."""
 
 
 class AiohttpUpstream:
