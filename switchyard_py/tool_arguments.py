@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from switchyard_py.capture.call import Generation
+from switchyard_py.dialects.arguments import value_hash
 from switchyard_py.rawjson import decode
 from switchyard_py.store import SessionReader
 
@@ -23,9 +24,12 @@ MAX_BYTES = 64 * 1024 * 1024
 # Names of calls that are in memory already; some 140 bytes each.
 MOST_CALLS = 100_000
 
+_Key = tuple[str, str, int]
+"""Session, tool-call id, and the hash of the value of the arguments: engines give an id more than once."""
+
 
 class GeneratedArguments:
-    """Argument strings by session and tool-call id; the oldest are forgotten beyond `max_bytes`. Thread-safe.
+    """Argument strings by session, tool-call id and value; the oldest are forgotten beyond `max_bytes`. Thread-safe.
 
     The names of `most_calls` calls are kept, so that their records are not read; those of other sessions go first.
     """
@@ -38,7 +42,7 @@ class GeneratedArguments:
         self._most_calls = most_calls
         self._bytes = 0
         self._calls = 0
-        self._strings: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._strings: OrderedDict[_Key, str] = OrderedDict()
         self._read: OrderedDict[str, set[str]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -52,10 +56,11 @@ class GeneratedArguments:
         """The arguments of one session, for the translation of one request; none without a session."""
         return SessionArguments(self, session_id)
 
-    def get(self, session_id: str, tool_call_id: str) -> str | None:
-        """The string generated for a tool call, None where it is not in memory."""
+    def get(self, session_id: str, tool_call_id: str, given: str) -> str | None:
+        """The string generated for a tool call with the value of `given`, None where it is not in memory."""
+        key = session_id, tool_call_id, value_hash(given)
         with self._lock:
-            return self._strings.get((session_id, tool_call_id))
+            return self._strings.get(key)
 
     def load(self, session_id: str) -> None:
         """Read the records of the session that have not been read yet. Blocks.
@@ -80,9 +85,10 @@ class GeneratedArguments:
     def _keep(self, session_id: str, uuid: str, calls: list[tuple[str, str]]) -> None:
         self._note(session_id, uuid)
         for tool_call_id, arguments in calls:
-            self._forget((session_id, tool_call_id))
-            self._strings[session_id, tool_call_id] = arguments
-            self._bytes += _cost(session_id, tool_call_id, arguments)
+            key = session_id, tool_call_id, value_hash(arguments)
+            self._forget(key)
+            self._strings[key] = arguments
+            self._bytes += _cost(key, arguments)
         while self._bytes > self._max_bytes:
             oldest = next(iter(self._strings))
             self._forget(oldest)
@@ -99,10 +105,10 @@ class GeneratedArguments:
             _, forgotten = self._read.popitem(last=False)
             self._calls -= len(forgotten)
 
-    def _forget(self, key: tuple[str, str]) -> None:
+    def _forget(self, key: _Key) -> None:
         arguments = self._strings.pop(key, None)
         if arguments is not None:
-            self._bytes -= _cost(*key, arguments)
+            self._bytes -= _cost(key, arguments)
 
 
 class SessionArguments:
@@ -113,11 +119,11 @@ class SessionArguments:
         self._generated = generated
         self._session_id = session_id
 
-    def get(self, tool_call_id: str) -> str | None:
-        """The string the engine generated for the tool call, None where it is not known."""
+    def get(self, tool_call_id: str, given: str, /) -> str | None:
+        """The string the engine generated for the tool call with the value of `given`, None where it is not known."""
         if self._session_id is None:
             return None
-        arguments = self._generated.get(self._session_id, tool_call_id)
+        arguments = self._generated.get(self._session_id, tool_call_id, given)
         self.missed |= arguments is None
         return arguments
 
@@ -144,6 +150,6 @@ def _calls(tool_calls: Any) -> Iterator[tuple[str, str]]:
             yield call["id"], arguments
 
 
-def _cost(session_id: str, tool_call_id: str, arguments: str) -> int:
+def _cost(key: _Key, arguments: str) -> int:
     # Rough: Python keeps a character in one to four bytes, and an entry in some hundred.
-    return len(session_id) + len(tool_call_id) + len(arguments) + 200
+    return len(key[0]) + len(key[1]) + len(arguments) + 200

@@ -5,6 +5,7 @@ of that no longer continues the tokens that were sampled, although nothing was c
 """
 
 import json
+from collections.abc import Hashable
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -12,8 +13,12 @@ from typing import Any, Protocol
 class ArgumentsMemory(Protocol):
     """The arguments the engine generated, by the id of the tool call."""
 
-    def get(self, tool_call_id: str) -> str | None:
-        """The generated text, None for a call that is not remembered."""
+    def get(self, tool_call_id: str, given: str, /) -> str | None:
+        """The generated text, None for a call that is not remembered.
+
+        Of several it is one with the value of `given`: where an engine counts the calls of a prompt (`functions.f:0`),
+        the agents of a session have calls of the same id.
+        """
 
 
 def faithful_arguments(tool_call_id: str, given: str, memory: ArgumentsMemory) -> str:
@@ -21,7 +26,7 @@ def faithful_arguments(tool_call_id: str, given: str, memory: ArgumentsMemory) -
 
     They are what was generated under this id where that is the same value as `given`, else `given` as it is.
     """
-    generated = memory.get(tool_call_id)
+    generated = memory.get(tool_call_id, given)
     return generated if generated is not None and same_value(generated, given) else given
 
 
@@ -38,6 +43,20 @@ def same_value(one: str, other: str) -> bool:
         return bool(_read(one) == _read(other))
     except (ValueError, ArithmeticError, RecursionError):
         return False
+
+
+def value_hash(text: str) -> int:
+    """A number that texts of the same value have in common, within this process; others hardly ever have it too."""
+    try:
+        return hash(_frozen(_read(text)))
+    except (ValueError, ArithmeticError, RecursionError):
+        return hash(text)
+
+
+def _frozen(value: Any) -> Hashable:
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(member)) for key, member in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _read(text: str) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchyard_py.dialects.arguments import faithful_arguments, same_value
+from switchyard_py.dialects.arguments import faithful_arguments, same_value, value_hash
 
 SAME = [
     ('{"a": 1}', '{"a":1}'),
@@ -44,6 +44,7 @@ DIFFERENT = [
 def test_the_same_value(one: str, other: str) -> None:
     assert same_value(one, other)
     assert same_value(other, one)
+    assert value_hash(one) == value_hash(other)
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
@@ -61,7 +62,9 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_spelling_of_a_value_is_the_same(value: object) -> None:
-    assert same_value(json.dumps(value), json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True))
+    one, other = json.dumps(value), json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True)
+    assert same_value(one, other)
+    assert value_hash(one) == value_hash(other)
 
 
 def test_the_generated_text_is_chosen_by_the_call_s_id() -> None:
