@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from switchyard_py.dialects.translation import EMPTY_TEXT
+from switchyard_py.dialects.translation import EMPTY_TEXT, is_text
 from switchyard_py.engines.vllm.message import is_null
-from switchyard_py.rawjson import NULL, Slice, decode, split_object, split_objects
+from switchyard_py.rawjson import NULL, InvalidJSON, Slice, decode, split_object, split_objects
 
 THINKING = "thinking"
 TEXT = "text"
@@ -16,7 +16,7 @@ Key = str | int
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Something said. `text` is a JSON string, the arguments of a tool call; `call` its fields, the name among them."""
+    """Something said. `text` is a JSON string, the arguments of a tool call; `call` has its `id` and `name`."""
 
     key: Key
     text: Slice
@@ -29,7 +29,7 @@ def pieces(message: dict[str, Slice]) -> list[Piece]:
     Thinking is told once, though vLLM 0.11 to 0.13 write it under two names.
 
     Raises:
-        InvalidJSON: a tool call has not the form of one.
+        InvalidJSON: a tool call has not the form of one, or what should be text is none.
     """
     thinking = _said(message, THINKING, "reasoning") or _said(message, THINKING, "reasoning_content")
     return [*thinking, *_said(message, TEXT, "content"), *_said(message, REFUSAL, "refusal"), *_calls(message)]
@@ -47,15 +47,25 @@ def count(counts: dict[str, object], key: str) -> int:
 
 
 def _said(message: dict[str, Slice], key: Key, name: str) -> list[Piece]:
-    text = message.get(name, NULL)
-    return [] if bytes(text) in (NULL, EMPTY_TEXT) else [Piece(key, text)]
+    text = _text(message, name)
+    return [] if bytes(text) == EMPTY_TEXT else [Piece(key, text)]
 
 
 def _calls(message: dict[str, Slice]) -> list[Piece]:
     found = []
     for entry in [] if is_null(message.get("tool_calls")) else split_objects(message["tool_calls"]):
         call = entry if is_null(entry.get("function")) else {**entry, **split_object(entry["function"])}
-        index, arguments = decode(call.get("index")), call.get("arguments", NULL)
-        text = EMPTY_TEXT if is_null(arguments) else arguments
-        found.append(Piece(index if isinstance(index, int) else 0, text, call))
+        named = {key: _text(call, key) for key in ("id", "name")}
+        index = decode(call.get("index"))
+        found.append(Piece(index if isinstance(index, int) else 0, _text(call, "arguments"), named))
     return found
+
+
+def _text(fields: dict[str, Slice], key: str) -> Slice:
+    """A JSON string, empty where there is none. Anything else could be told in no dialect."""
+    value = fields.get(key, NULL)
+    if is_null(value):
+        return EMPTY_TEXT
+    if not is_text(value):
+        raise InvalidJSON(f"{key} is no text")
+    return value

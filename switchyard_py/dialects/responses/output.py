@@ -7,7 +7,7 @@ from switchyard_py.dialects.answer import REFUSAL, THINKING, Key
 from switchyard_py.dialects.responses.ids import item_id
 from switchyard_py.dialects.responses.reasoning import encrypted
 from switchyard_py.dialects.responses.tools import Namespaced
-from switchyard_py.dialects.translation import EMPTY_TEXT, is_text
+from switchyard_py.dialects.translation import EMPTY_TEXT
 from switchyard_py.rawjson import Slice, decode, encode, join_array, join_object
 
 IN_PROGRESS = "in_progress"
@@ -44,7 +44,7 @@ class OutputWriter:
     def _called(self, call: Mapping[str, Slice], arguments: Slice) -> dict[str, Slice]:
         name = call.get("name", EMPTY_TEXT)
         fields: dict[str, Slice] = {"call_id": call.get("id", EMPTY_TEXT)}
-        known = self.namespaced.get(decode(name)) if is_text(name) else None
+        known = self.namespaced.get(decode(name))
         if known is None:
             return {**fields, "name": name, "arguments": arguments}
         return {**fields, "name": known.name, "namespace": known.namespace, "arguments": arguments}

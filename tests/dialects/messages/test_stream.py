@@ -186,11 +186,28 @@ def test_text_keeps_the_engine_s_spelling() -> None:
     assert b'"text":"\\u00e9\\ud800\\/"}' in stream.live(chunk(b'{"content":"\\u00e9\\ud800\\/"}'))
 
 
-@pytest.mark.parametrize("calls", [b"5", b"[5]", b'[{"function":5}]'])
+@pytest.mark.parametrize(
+    "calls", [b"5", b"[5]", b'[{"function":5}]', b'[{"function":{"arguments":{}}}]', b'[{"id":7}]', b'[{"name":[]}]']
+)
 def test_a_delta_that_is_none_is_the_engine_s_fault(calls: bytes) -> None:
     stream = MessagesStream(MESSAGE_ID)
     with pytest.raises(EngineFault, match="a delta of the engine's stream cannot be read"):
         stream.live(chunk(b'{"tool_calls":%b}' % calls))
+
+
+@pytest.mark.parametrize("key", ["content", "reasoning", "reasoning_content", "refusal"])
+def test_text_that_is_none_is_the_engine_s_fault(key: str) -> None:
+    for value in (b"5", b"[]", b'[{"type":"text","text":"x"}]', b"true"):
+        with pytest.raises(EngineFault, match=f"{key} is no text"):
+            MessagesStream(MESSAGE_ID).live(chunk(b'{"%b":%b}' % (key.encode(), value)))
+
+
+def test_a_call_whose_id_is_null_has_an_empty_one() -> None:
+    live = MessagesStream(MESSAGE_ID).live(
+        chunk(b'{"tool_calls":[{"index":0,"id":null,"function":{"name":"f","arguments":null}}]}')
+    )
+    *_, began = read_events(live)
+    assert (began["content_block"]["id"], began["content_block"]["name"]) == ("", "f")
 
 
 def test_an_error_in_the_middle_ends_the_stream() -> None:

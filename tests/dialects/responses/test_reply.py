@@ -199,7 +199,16 @@ def test_text_keeps_the_engine_s_spelling() -> None:
     assert b'"model":"m\\u00e9"' in reply
 
 
-@pytest.mark.parametrize("message", [b"5", b'{"tool_calls":5}', b'{"tool_calls":[{"function":[]}]}'])
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"5",
+        b'{"tool_calls":5}',
+        b'{"tool_calls":[{"function":[]}]}',
+        b'{"tool_calls":[{"function":{"name":"f","arguments":{}}}]}',
+        b'{"content":[{"type":"text","text":"x"}]}',
+    ],
+)
 def test_a_message_that_is_none_is_the_engine_s_fault(message: bytes) -> None:
     with pytest.raises(EngineFault, match="the engine's message cannot be read"):
         Call().inquiry.reply(b'{"choices":[{"message":%b,"finish_reason":"stop"}]}' % message, CALL_ID)

@@ -234,7 +234,9 @@ def test_text_keeps_the_engine_s_spelling() -> None:
     assert stream.tail().count(b'"text":"\\u00e9\\ud800\\/"') == 4
 
 
-@pytest.mark.parametrize("calls", [b"5", b"[5]", b'[{"function":5}]'])
+@pytest.mark.parametrize(
+    "calls", [b"5", b"[5]", b'[{"function":5}]', b'[{"function":{"arguments":{}}}]', b'[{"id":7}]', b'[{"name":[]}]']
+)
 def test_a_delta_that_is_none_is_the_engine_s_fault(calls: bytes) -> None:
     stream = new_stream()
     live = stream.live(chunk(b'{"content":"Gr"}'))
@@ -242,6 +244,19 @@ def test_a_delta_that_is_none_is_the_engine_s_fault(calls: bytes) -> None:
         stream.live(chunk(b'{"content":"ue","tool_calls":%b}' % calls))
     # Nothing of it was written: what follows is numbered as if it had not come.
     read_events(live + stream.error_event(SwitchyardError(Kind.UPSTREAM_ERROR, "why"), CALL_ID))
+
+
+@pytest.mark.parametrize("key", ["content", "reasoning", "reasoning_content", "refusal"])
+def test_text_that_is_none_is_the_engine_s_fault(key: str) -> None:
+    for value in (b"5", b"[]", b'[{"type":"text","text":"x"}]', b"true"):
+        with pytest.raises(EngineFault, match=f"{key} is no text"):
+            new_stream().live(chunk(b'{"%b":%b}' % (key.encode(), value)))
+
+
+def test_a_call_whose_id_is_null_has_an_empty_one() -> None:
+    live = new_stream().live(chunk(b'{"tool_calls":[{"index":0,"id":null,"function":{"name":"f","arguments":null}}]}'))
+    *_, began = read_events(live)
+    assert (began["item"]["call_id"], began["item"]["name"]) == ("", "f")
 
 
 def test_an_error_in_the_middle_ends_the_stream() -> None:
