@@ -82,10 +82,10 @@ def agent_config(text: str, run: CapturedRun | None) -> str:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise RoutingRefused(f"the configuration dictionary is no YAML{place}") from None
-    server = _first_value(_first_value(_value(node, run.route), run.route), run.route)
+    server = _first_value(_first_value(_last(node, run.route, run.route)[1], run.route), run.route)
     places = {
-        _scalar(server, "host", run.route): json.dumps(run.address.host),
-        _scalar(server, "port", run.route): str(run.address.port),
+        _scalar(text, server, "host", run.route): json.dumps(run.address.host),
+        _scalar(text, server, "port", run.route): str(run.address.port),
     }
     for start, end in sorted(places, reverse=True):
         text = text[:start] + (" " if start == end else "") + places[start, end] + text[end:]
@@ -106,18 +106,21 @@ def _pairs(node: yaml.Node | None, server: str) -> list[tuple[yaml.Node, yaml.No
     return pairs
 
 
-def _value(node: yaml.Node | None, server: str) -> yaml.Node | None:
-    return next((value for key, value in _pairs(node, server) if key.value == server), None)
+def _last(node: yaml.Node | None, key: str, server: str) -> tuple[yaml.Node | None, yaml.Node | None]:
+    """The last pair of a key, which is the one that counts."""
+    return next((pair for pair in reversed(_pairs(node, server)) if pair[0].value == key), (None, None))
 
 
 def _first_value(node: yaml.Node | None, server: str) -> yaml.Node:
     return _pairs(node, server)[0][1]
 
 
-def _scalar(node: yaml.Node, key: str, server: str) -> tuple[int, int]:
+def _scalar(text: str, node: yaml.Node, key: str, server: str) -> tuple[int, int]:
     """Begin and end of the value of `key` in the text."""
-    for name, value in _pairs(node, server):
-        # An alias stands elsewhere: what it names may be the value of another server as well.
-        if name.value == key and isinstance(value, yaml.ScalarNode) and value.start_mark.index >= name.end_mark.index:
-            return value.start_mark.index, value.end_mark.index
+    name, value = _last(node, key, server)
+    if name is not None and isinstance(value, yaml.ScalarNode):
+        start, end = value.start_mark.index, value.end_mark.index
+        # An alias stands elsewhere, and a value with an anchor is used elsewhere; a block of lines ends with a line.
+        if start >= name.end_mark.index and text[start : start + 1] not in ("&", "|", ">"):
+            return start, end
     raise RoutingRefused(f"the model server {server} has no {key} of its own in the configuration dictionary")

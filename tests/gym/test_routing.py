@@ -138,6 +138,11 @@ def test_the_model_server_is_the_proxy_and_the_rest_keeps_its_text() -> None:
             'é: "ü😀"\npolicy_model:\n  m:\n    v:\n      host:\n      port: 1\n',
             'é: "ü😀"\npolicy_model:\n  m:\n    v:\n      host: "10.0.0.5"\n      port: 4000\n',
         ),
+        (
+            "policy_model: {m: {v: {host: a, port: 1}}}\npolicy_model: {m: {v: {port: 1, host: a, port: 2}}}\n",
+            "policy_model: {m: {v: {host: a, port: 1}}}\n"
+            'policy_model: {m: {v: {port: 1, host: "10.0.0.5", port: 4000}}}\n',
+        ),
     ],
 )
 def test_any_spelling_of_the_server_is_found(text: str, routed: str) -> None:
@@ -158,6 +163,9 @@ def test_any_spelling_of_the_server_is_found(text: str, routed: str) -> None:
         ("policy_model: {m: {v: {port: 1}}}\n", "no host of its own"),
         ("policy_model: {m: {v: {host: [a], port: 1}}}\n", "no host of its own"),
         ("a: &h b\npolicy_model: {m: {v: {host: *h, port: 1}}}\n", "no host of its own"),
+        ("policy_model: {m: {v: {host: &h b, port: 1}}}\na: *h\n", "no host of its own"),
+        ("policy_model:\n  m:\n    v:\n      host: |-\n        a\n      port: 1\n", "no host of its own"),
+        ("policy_model:\n  m:\n    v:\n      host: a\n      port: >\n        1\n      x: 2\n", "no port of its own"),
     ],
 )
 def test_a_configuration_that_cannot_be_routed_is_refused(text: str, reason: str) -> None:
