@@ -1,5 +1,7 @@
 """The engine's buffered chat reply as a Messages reply, and the words both forms of a reply share."""
 
+from collections.abc import Sequence
+
 from switchyard_py.dialects.answer import THINKING, Piece, count, counts_of, pieces
 from switchyard_py.dialects.translation import EMPTY_TEXT
 from switchyard_py.engines.vllm import EngineFault
@@ -61,17 +63,19 @@ def tool_use(call: dict[str, Slice], given: bytes) -> bytes:
     return join_object({"type": b'"tool_use"', **named, "input": given})
 
 
-def stop_reason(finish_reason: object, stopped_by: object, *, calls_tool: bool) -> tuple[str, str | None]:
-    """Anthropic's `stop_reason` and `stop_sequence` for what vLLM says of a choice.
+def stop_reason(finish_reason: object, stopped_by: object, arguments: Sequence[Slice]) -> tuple[str, str | None]:
+    """Anthropic's `stop_reason` and `stop_sequence` for what vLLM says of a choice with calls of these `arguments`.
 
     vLLM says "stop" after a call the agent forced by name, and tells in its own `stop_reason` which stop string was
-    hit; an integer there is the token that ended the reply.
+    hit; an integer there is the token that ended the reply. A stream that a stop string ended inside a call says
+    "tool_calls" all the same.
     """
     if isinstance(finish_reason, str) and finish_reason in _STOP_REASONS:
         return _STOP_REASONS[finish_reason], None
-    if finish_reason == "stop" and isinstance(stopped_by, str):
+    is_cut = bool(arguments) and _object(arguments[-1]) is None
+    if isinstance(stopped_by, str) and (finish_reason == "stop" or is_cut):
         return "stop_sequence", stopped_by
-    return ("tool_use" if calls_tool else "end_turn"), None
+    return ("tool_use" if arguments else "end_turn"), None
 
 
 def usage(given: Slice | None) -> bytes:
@@ -93,26 +97,27 @@ def usage(given: Slice | None) -> bytes:
 def _reply(fields: dict[str, Slice], message_id: str) -> bytes:
     choice = split_objects(fields["choices"])[0]
     said = [] if is_null(choice.get("message")) else pieces(split_object(choice["message"]))
-    calls_tool = any(isinstance(piece.key, int) for piece in said)
-    why = stop_reason(decode(choice.get("finish_reason")), decode(choice.get("stop_reason")), calls_tool=calls_tool)
+    arguments = [piece.text for piece in said if isinstance(piece.key, int)]
+    why = stop_reason(decode(choice.get("finish_reason")), decode(choice.get("stop_reason")), arguments)
     head = message_head(message_id, fields.get("model", EMPTY_TEXT), join_array(map(_block, said)))
     return join_object({**head, **stop_fields(*why), "usage": usage(fields.get("usage"))})
 
 
 def _block(piece: Piece) -> bytes:
     if isinstance(piece.key, int):
-        return tool_use(piece.call, _input(decode(piece.text)))
+        # `input` must be an object.
+        return tool_use(piece.call, _object(piece.text) or b"{}")
     if piece.key == THINKING:
         return join_object({"type": b'"thinking"', "thinking": piece.text, "signature": SIGNATURE})
     return join_object({"type": b'"text"', "text": piece.text})
 
 
-def _input(arguments: object) -> bytes:
-    """The arguments as they were generated; an empty object where they are none, as `input` must be an object."""
+def _object(arguments: Slice) -> bytes | None:
+    """The arguments of a call as they were generated, None where they are no JSON object."""
     # A lone surrogate can only stand inside a string, where its escape says the same.
-    text = arguments.encode("utf-8", "backslashreplace") if isinstance(arguments, str) else b""
+    text: bytes = decode(arguments).encode("utf-8", "backslashreplace")
     try:
         split_object(text)
     except InvalidJSON:
-        return b"{}"
+        return None
     return text

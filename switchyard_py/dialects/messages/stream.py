@@ -54,8 +54,8 @@ class MessagesStream:
     def tail(self) -> bytes:
         """Everything that was kept back, and the end of the message."""
         hold = self._hold
-        calls_tool = any(block.calls_tool for block in hold.blocks)
-        why = stop_reason(hold.finish_reason, hold.stop_reason, calls_tool=calls_tool)
+        arguments = [block.text for block in hold.blocks if block.calls_tool]
+        why = stop_reason(hold.finish_reason, hold.stop_reason, arguments)
         delta = join_object(stop_fields(*why))
         message_delta = join_object({"type": b'"message_delta"', "delta": delta, "usage": usage(self._usage)})
         return (

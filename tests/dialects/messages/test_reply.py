@@ -66,24 +66,31 @@ def test_recorded_replies_are_readable(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "stopped_by", "calls", "expected"),
+    ("finish", "stopped_by", "arguments", "expected"),
     [
-        ("stop", None, False, ("end_turn", None)),
-        ("stop", 2039, False, ("end_turn", None)),
-        ("stop", "END", False, ("stop_sequence", "END")),
-        ("stop", "END", True, ("stop_sequence", "END")),
-        ("stop", None, True, ("tool_use", None)),
-        ("tool_calls", None, True, ("tool_use", None)),
-        ("tool_calls", "END", True, ("tool_use", None)),
-        ("tool_calls", None, False, ("end_turn", None)),
-        ("length", None, True, ("max_tokens", None)),
-        ("abort", None, False, ("max_tokens", None)),
-        ("content_filter", None, False, ("refusal", None)),
-        ("unheard_of", None, False, ("end_turn", None)),
+        ("stop", None, [], ("end_turn", None)),
+        ("stop", 2039, [], ("end_turn", None)),
+        ("stop", "END", [], ("stop_sequence", "END")),
+        ("stop", "END", ["{}"], ("stop_sequence", "END")),
+        ("stop", None, ["{}"], ("tool_use", None)),
+        ("tool_calls", None, ["{}"], ("tool_use", None)),
+        ("tool_calls", "END", ["{}"], ("tool_use", None)),
+        ("tool_calls", "END", ['{"city": "'], ("stop_sequence", "END")),
+        ("tool_calls", "END", ["{}", ""], ("stop_sequence", "END")),
+        ("tool_calls", "END", ['{"city": "', "{}"], ("tool_use", None)),
+        ("tool_calls", None, ['{"city": "'], ("tool_use", None)),
+        ("tool_calls", 2039, ['{"city": "'], ("tool_use", None)),
+        ("tool_calls", None, [], ("end_turn", None)),
+        ("length", None, ["{}"], ("max_tokens", None)),
+        ("abort", None, [], ("max_tokens", None)),
+        ("content_filter", None, [], ("refusal", None)),
+        ("unheard_of", None, [], ("end_turn", None)),
     ],
 )
-def test_why_it_stopped(finish: str, stopped_by: object, calls: bool, expected: tuple[str, str | None]) -> None:
-    assert stop_reason(finish, stopped_by, calls_tool=calls) == expected
+def test_why_it_stopped(
+    finish: str, stopped_by: object, arguments: list[str], expected: tuple[str, str | None]
+) -> None:
+    assert stop_reason(finish, stopped_by, [json.dumps(each).encode() for each in arguments]) == expected
 
 
 @pytest.mark.parametrize(

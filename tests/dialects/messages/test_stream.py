@@ -152,6 +152,13 @@ def test_calls_that_are_written_in_turns_are_put_in_order() -> None:
     assert message["stop_reason"] == "tool_use"
 
 
+def test_a_call_that_a_stop_string_cut_is_not_told_as_one_to_run() -> None:
+    cut = Turn(tool_calls=[("now", '{"zone": "')], finish_reason="tool_calls", stop_reason="END")
+    live, tail = streamed([engine_stream(cut)])
+    *_, delta, _ = read_events(live + tail)
+    assert delta["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
+
+
 def test_thinking_between_text_gets_blocks_of_its_own() -> None:
     message = message_of(
         chunk(b'{"reasoning":"one"}'),
