@@ -101,8 +101,8 @@ async def _retry(agent: Agent) -> None:
 
 async def _undecided(agent: Agent) -> None:
     await agent.turn()
-    await agent.ask()
-    await agent.ask()
+    await agent.ask(seed=1)
+    await agent.ask(seed=2)
 
 
 async def _subagent(agent: Agent) -> None:

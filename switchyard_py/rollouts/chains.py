@@ -18,7 +18,8 @@ class Attempts:
     """Calls of one agent with the same prompt: retries, duplicates, or samples.
 
     `kept` are those that a later prompt contains, the others are `superseded`. Without any they are `undecided`: the
-    session does not say which answer the agent used.
+    session does not say which answer the agent used. Of equal answers, one is as good as the other: the latest stands
+    for all.
     """
 
     calls: tuple[int, ...]
@@ -83,7 +84,8 @@ def attempts(forest: Forest, roles: Sequence[Role]) -> list[Attempts]:
     for group in groups.values():
         if len(group) < 2:
             continue
-        open_ones = [index for index in group if forest.calls[index].uuid not in repeated] or group
+        candidates = [index for index in group if forest.calls[index].uuid not in repeated] or group
+        open_ones = list({bytes(forest.generation_token_ids(index)): index for index in candidates}.values())
         kept = [index for index in group if index in continued] or (open_ones if len(open_ones) == 1 else [])
         current = set(kept or open_ones)
         superseded = [index for index in group if index not in current]

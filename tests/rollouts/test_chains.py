@@ -97,6 +97,19 @@ def test_equal_answers_are_attempts_too() -> None:
     assert main_path(lineage) == (1, 2)
 
 
+def test_equal_answers_to_the_last_prompt_leave_nothing_to_decide() -> None:
+    lineage = lineage_of(answers([1], [2, 3], [2, 3]))
+    assert attempts(lineage) == [((0, 1), (1,), (0,), False)]
+    assert paths(lineage) == [(1,)]
+    assert main_path(lineage) == (1,)
+
+
+def test_of_an_undecided_last_retry_each_answer_is_told_once() -> None:
+    lineage = lineage_of(answers([1], [2], [3], [2]))
+    assert attempts(lineage) == [((0, 1, 2), (), (0,), True)]
+    assert (lineage.main.reason.value, lineage.main.candidates) == ("undecided_retry", (1, 2))
+
+
 def test_turns_that_ran_at_the_same_time_leave_no_main_chain() -> None:
     first = record(0, [1], [2], [user("q"), assistant("a")])
     second = record(1, [5], [6], [user("other"), assistant("b")])
