@@ -3,6 +3,9 @@
 uvicorn waits without limit for a peer that stays connected and no longer reads, or stops in the middle of a request's
 head. Here a peer that takes nothing of what waits for it for `agent_stall_seconds` is cut off: the application sees a
 disconnect, and nothing is held for it any longer. One that is slow, however slow, is left alone.
+
+uvicorn also loses the body of a request that offers another protocol, as Java's HTTP client does with every request.
+Here the offer is ignored, as RFC 9110 (7.8) lets a server do.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ import struct
 import termios
 from typing import Any, cast
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -41,6 +45,30 @@ class ServerConfig(uvicorn.Config):
         )
 
 
+class RequestParser(httptools.HttpRequestParser):
+    """Reads requests that offer another protocol like any other; httptools takes what follows for that protocol."""
+
+    def __init__(self, connection: "PeerConnection") -> None:
+        super().__init__(connection)
+        # As uvicorn has it: whoever sends two requests and closes gets an answer to the first.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._connection = connection
+
+    def feed_data(self, data: Any) -> None:
+        connection, parser, rest = self._connection, self, memoryview(data)
+        while True:
+            try:
+                httptools.HttpRequestParser.feed_data(parser, rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if not connection.offers_upgrade:
+                    raise
+                head, rest = connection.head_without_offer(), rest[upgrade.args[0] :]
+                # A new one, because this one may have seen that the connection is to be closed.
+                parser = connection.parser = RequestParser(connection)
+                httptools.HttpRequestParser.feed_data(parser, head)
+
+
 class PeerConnection(HttpToolsProtocol):
     """One connection of an agent or a trainer."""
 
@@ -53,6 +81,12 @@ class PeerConnection(HttpToolsProtocol):
         self._moved_at = 0.0
         self._look: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
+        self.parser = RequestParser(self)
+
+    @property
+    def offers_upgrade(self) -> bool:
+        """Whether the request whose head has just been read offers to go on in another protocol."""
+        return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
@@ -71,6 +105,20 @@ class PeerConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         cast(dict[str, Any], self.scope)[PEER] = self._peer
+
+    def on_headers_complete(self) -> None:
+        if not self.offers_upgrade:  # else the parser reads it again
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self.offers_upgrade:
+            super().on_message_complete()
+
+    def head_without_offer(self) -> bytes:
+        """The head of the request that has just been read, without what offers another protocol."""
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + self.parser.get_http_version().encode()]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

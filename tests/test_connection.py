@@ -195,3 +195,66 @@ def test_a_peer_that_goes_while_much_waits_for_it_is_seen_at_once(how: str) -> N
             await agent.leave()
 
     play(scenario)
+
+
+# What Java's HTTP client sends with every request, and what a browser sends for a socket.
+OFFERS = {
+    "HTTP/2": b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n",
+    "a socket": b"connection: Upgrade\r\nupgrade: websocket\r\n",
+    "HTTP/2, the last request": b"connection: Upgrade\r\nupgrade: h2c\r\nconnection: close\r\n",
+}
+SENT = b'{"model": "policy_model"}'
+BODIES = {
+    "of known length": b"content-length: %d\r\n\r\n%b" % (len(SENT), SENT),
+    "in chunks": b"transfer-encoding: chunked\r\n\r\n5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n"
+    % (SENT[:5], len(SENT) - 5, SENT[5:]),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+def test_an_offer_of_another_protocol_is_ignored_and_the_request_served(
+    offer: bytes, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    received: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["path"] == "/"
+        parts, more = b"", True
+        while more:
+            message = await receive()
+            parts, more = parts + message.get("body", b""), message.get("more_body", False)
+        received.append(parts)
+        await _answers(1)(scope, receive, send)
+
+    request = b"POST / HTTP/1.1\r\nhost: x\r\n" + offer + body
+
+    async def scenario() -> None:
+        async with _served(app) as (port, _):
+            for cut in range(len(request)):
+                agent = await RawAgent.connected(port)
+                await agent.send(request[:cut])
+                await asyncio.sleep(0)
+                await agent.send(request[cut:])
+                assert (await agent.read()).startswith(b"HTTP/1.1 200")
+                if b"close" not in offer:
+                    await agent.send(request)  # what was the body is not taken for the next request
+                    assert (await agent.read()).startswith(b"HTTP/1.1 200")
+                await agent.leave()
+
+    play(scenario)
+    assert set(received) == {SENT}
+    assert not caplog.records
+
+
+def test_many_offers_at_once_are_each_served() -> None:
+    offer = b"GET / HTTP/1.1\r\n" + OFFERS["HTTP/2"] + b"\r\n"
+
+    async def scenario() -> None:
+        async with _served(_answers(1)) as (port, state):
+            agent = await RawAgent.connected(port)
+            await agent.send(offer * 2000)
+            await _until(lambda: state.total_requests == 2000, within=10)
+            await agent.leave()
+
+    play(scenario)
