@@ -16,7 +16,8 @@ from switchyard_py.capture.retries import MissedCall, RequestKey
 from switchyard_py.config import Target
 from switchyard_py.dialects.dialect import Dialect, Inquiry
 from switchyard_py.engines import vllm
-from switchyard_py.engines.vllm import Endpoint, Prepared
+from switchyard_py.engines.vllm import Endpoint, EngineFault, Prepared
+from switchyard_py.rawjson import InvalidJSON
 from switchyard_py.routing.credentials import target_headers
 from switchyard_py.routing.table import Destination
 from switchyard_py.sessions import Identity
@@ -143,16 +144,26 @@ class Passage:
         return SubstituteReply("text/event-stream" if streamed else "application/json", body)
 
     def record(self, call: OpenCall, generation: Generation) -> bytes:
-        """The record of a call that was answered, with every reason why it is not proved complete."""
-        proof = ["context_overflow"] if self.overflowed else vllm.invalid_reasons(generation)
-        reasons = [*self.prepared.asked.flaws, *proof]
-        self.agent.observation.invalid_reasons, self.agent.observation.usage = reasons, generation.usage
-        return self._record(call, generation, reasons)
+        """The record of a call that was answered, with every reason why it is not proved complete.
+
+        Raises:
+            EngineFault: no record can be made of the reply.
+        """
+        try:
+            proof = ["context_overflow"] if self.overflowed else vllm.invalid_reasons(generation)
+            reasons = [*self.prepared.asked.flaws, *proof]
+            self.agent.observation.invalid_reasons, self.agent.observation.usage = reasons, generation.usage
+            return self._record(call, generation, reasons)
+        except InvalidJSON as error:
+            raise EngineFault(f"the engine's reply cannot be recorded: {error}") from None
 
     def partial_record(self, call: OpenCall) -> bytes | None:
-        """What has been seen of the answer to a call that failed, None if nothing was."""
+        """What has been seen of the answer to a call that failed, None if no record can be made of it."""
         generation = self.seen()
-        return self._record(call, generation, ["failed"]) if generation.choices else None
+        try:
+            return self._record(call, generation, ["failed"]) if generation.choices else None
+        except InvalidJSON:
+            return None
 
     def _record(self, call: OpenCall, generation: Generation, reasons: list[str]) -> bytes:
         now = time.time()

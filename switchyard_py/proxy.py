@@ -293,8 +293,12 @@ class Proxy:
         if not call.ended:
             log.info("call %s of session %s failed: %s", call.uuid, call.intent.session_id, reason)
             self._replays.failed(call)
-            # A large event may still be in the worker thread, which takes the record after it.
-            await call.fail(reason, await self._work(passage.size, passage.partial_record, call))
+            seen = None
+            try:
+                # A large event may still be in the worker thread, which takes the record after it.
+                seen = await self._work(passage.size, passage.partial_record, call)
+            finally:
+                await call.fail(reason, seen)
 
     async def _work(self, size: int, function: Callable[..., T], *args: Any) -> T:
         """Run `function`, in the worker thread when the bytes it handles would keep the event loop busy for long."""

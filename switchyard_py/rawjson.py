@@ -154,13 +154,19 @@ def storable(text: Slice) -> tuple[bytes, bool]:
     """`text` made compact and readable by orjson; the flag tells whether something had to be replaced.
 
     Lone surrogates become U+FFFD, numbers beyond a double become strings of their own spelling.
+
+    Raises:
+        InvalidJSON: the text is nested so deep that it cannot be read again.
     """
     try:
         orjson.loads(memoryview(text))
         return msgspec.json.format(text, indent=-1), False
     except (ValueError, RecursionError):
-        value = json.loads(bytes(text), parse_int=_integer_or_text, parse_float=_finite_or_text, parse_constant=str)
-        plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        try:
+            value = json.loads(bytes(text), parse_int=_integer_or_text, parse_float=_finite_or_text, parse_constant=str)
+            plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        except RecursionError:
+            raise InvalidJSON("it is nested too deep") from None
         return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode(), True
 
 

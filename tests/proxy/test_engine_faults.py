@@ -184,6 +184,38 @@ async def test_what_was_seen_of_a_broken_stream_is_kept_with_the_reason(
     assert failed["seen"]["is_valid"] is False
 
 
+# What Python can read depends on how deep it is called from: some of these depths are read at first and not later.
+DEPTHS = range(850, 1000, 2)
+
+
+def _deep_reply(deep: bytes) -> list[bytes]:
+    """A whole stream, with something nested inside its usage."""
+    role = b'{"id":"x","model":"m","prompt_token_ids":[1],"choices":[{"index":0,"delta":{"role":"assistant"}}]}'
+    last = b'{"choices":[{"index":0,"delta":{"content":"hi"},"token_ids":[2],"finish_reason":"stop"}]}'
+    usage = b'{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"x":' + deep + b"}}"
+    return [b"data: " + data + b"\n\n" for data in (role, last, usage)]
+
+
+@pytest.mark.parametrize("form", ["buffered", "streamed", "broken off"])
+async def test_a_reply_too_deep_for_a_record_is_an_engines_fault_and_the_call_ends(
+    proxy: StartProxy, engine: ScriptedEngine, form: str
+) -> None:
+    running = await proxy()
+    for depth in DEPTHS:
+        deep = b"[" * depth + b"]" * depth
+        if form == "buffered":
+            choice = b'{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}'
+            engine.reply(json_reply(b'{"id":"x","choices":[%b],"usage":{"x":%b}}' % (choice, deep)))
+        else:
+            engine.reply(sse_reply(_deep_reply(deep), done=form == "streamed"))
+        response = await running.chat({"stream": form != "buffered"}, str(depth))
+        assert b"internal_error" not in response.content
+        if b"error" in response.content:
+            assert b"upstream_error" in response.content
+        assert sum((await running.fates(str(depth))).values()) == 1
+        assert "open" not in await running.fates(str(depth))
+
+
 async def test_a_buffered_answer_where_a_stream_was_asked_for_is_passed_on(
     proxy: StartProxy, engine: ScriptedEngine
 ) -> None:
