@@ -46,7 +46,10 @@ class Choice:
 
 @dataclass(slots=True)
 class Generation:
-    """A reply of the engine as far as a record keeps it. `prompt_ids` is the engine's own JSON text."""
+    """A reply of the engine as far as a record keeps it. `prompt_ids` is the engine's own JSON text.
+
+    `prompts_differ`: it reported others as well.
+    """
 
     id: Slice | None = None
     created: Slice | None = None
@@ -54,6 +57,7 @@ class Generation:
     system_fingerprint: Slice | None = None
     usage: Slice | None = None
     prompt_ids: Slice | None = None
+    prompts_differ: bool = False
     choices: list[Choice] = field(default_factory=list)
 
 

@@ -6,7 +6,7 @@ something else follows. The end of the reply waits as well: the first finish chu
 """
 
 from switchyard_py.engines.vllm import Chunk
-from switchyard_py.rawjson import decode
+from switchyard_py.rawjson import decode, encode
 
 _Call = tuple[int, int]
 """A tool call in a stream: index of its choice, index of the call."""
@@ -121,8 +121,11 @@ def _calls(chunk: Chunk) -> dict[_Call, str]:
 
 
 def _arguments(function: object) -> str:
+    """The text added to the arguments; of arguments that are no text, as no vLLM sends them, their JSON."""
     arguments = function.get("arguments") if isinstance(function, dict) else None
-    return arguments if isinstance(arguments, str) else ""
+    if arguments is None:
+        return ""
+    return arguments if isinstance(arguments, str) else encode(arguments).decode()
 
 
 def _speaks(chunk: Chunk) -> list[bool]:

@@ -213,6 +213,15 @@ def test_odd_calls_are_held_without_a_fault() -> None:
         assert [*released, *hold.tail()] == [chunk, end]
 
 
+@pytest.mark.parametrize("arguments", [{"a": 1}, [], {}, 7, True])
+def test_arguments_that_are_no_text_are_complete_and_so_held(arguments: object) -> None:
+    call = {"index": 0, "function": {"name": "f", "arguments": arguments}}
+    hold = TailHold()
+    chunk = Chunk({}, [Part(0, {}, split_object(encode({"tool_calls": [call]})), None, finished=False)])
+    assert hold.feed(chunk) == []
+    assert hold.tail() == [chunk]
+
+
 def test_a_chunk_without_choices_passes_until_the_end_is_held() -> None:
     hold = TailHold()
     notice, usage, end = Chunk({"usage": b"null"}), Chunk({"usage": b"{}"}), END.chunk()

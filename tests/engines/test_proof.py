@@ -80,6 +80,10 @@ CHANGES: list[tuple[str, Change, list[str]]] = [
     ("no model", lambda body: body.pop("model"), ["no_model"]),
     ("empty model", top(model=""), ["no_model"]),
     ("aborted", first(finish_reason="abort"), ["aborted"]),
+    ("broken off by an error", first(finish_reason="error"), ["aborted"]),
+    ("empty finish reason", first(finish_reason=""), ["finish_reason_malformed"]),
+    ("finish reason is a number", first(finish_reason=3), ["finish_reason_malformed"]),
+    ("finish reason is a list", first(finish_reason=["stop"]), ["finish_reason_malformed"]),
     ("no prompt ids", top(prompt_token_ids=None), ["no_prompt_token_ids"]),
     ("empty prompt", top(prompt_token_ids=[], usage={"prompt_tokens": 0, "completion_tokens": 2}),
      ["no_prompt_token_ids"]),
@@ -119,6 +123,42 @@ def test_each_flaw_has_its_reason_and_no_other(change: Change, expected: list[st
     body = reply()
     change(body)
     assert reasons(body) == streamed_reasons(body) == expected
+
+
+def test_a_stream_that_reports_two_prompts_is_incomplete() -> None:
+    harvest = StreamHarvest(Wants())
+    role = reply() | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
+    for prompt in ([1, 2, 3], [1, 2, 3], [7, 8, 9], [1, 2, 3]):
+        harvest.feed(json.dumps(role | {"prompt_token_ids": prompt}).encode())
+    last = choice() | {"delta": {"content": "x"}}
+    harvest.feed(json.dumps(reply() | {"choices": [last]}).encode())
+    harvest.feed(DONE)
+    generation = harvest.end()
+    assert json.loads(bytes(generation.prompt_ids or b"")) == [1, 2, 3]
+    assert invalid_reasons(generation) == ["prompt_token_ids_differ"]
+
+
+STRANGE_DELTAS: dict[str, Reply] = {
+    "content is a list": {"content": [{"type": "text", "text": "x"}]},
+    "reasoning is a number": {"reasoning": 5},
+    "calls are an object": {"tool_calls": {"index": 0}},
+    "a call is a list": {"tool_calls": [[]]},
+    "index is a text": {"tool_calls": [{"index": "0", "function": {"name": "f", "arguments": "{}"}}]},
+    "function is a text": {"tool_calls": [{"index": 0, "function": "f"}]},
+    "arguments are an object": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}]},
+    "name is a number": {"tool_calls": [{"index": 0, "function": {"name": 5, "arguments": "{}"}}]},
+    "a call of the old form": {"function_call": {"name": "f", "arguments": "{}"}},
+}
+
+
+@pytest.mark.parametrize("delta", STRANGE_DELTAS.values(), ids=STRANGE_DELTAS)
+def test_a_stream_that_says_what_its_record_cannot_repeat_is_incomplete(delta: Reply) -> None:
+    assert streamed_reasons(reply() | {"choices": [choice() | {"message": delta}]}) == ["message_malformed"]
+
+
+def test_a_stream_may_say_more_than_records_hold() -> None:
+    delta: Reply = {"content": "x", "refusal": None, "annotations": [], "audio": {"id": "a"}, "tool_calls": None}
+    assert streamed_reasons(reply() | {"choices": [choice() | {"message": delta}]}) == []
 
 
 @pytest.mark.parametrize("message", [None, {}])

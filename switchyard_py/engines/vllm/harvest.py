@@ -212,10 +212,13 @@ class StreamHarvest:
             delta = _inner(fields, "delta")
         if index not in self._messages:
             self._messages[index] = MessageBuilder(drops_whitespace=self._drops_whitespace)
-        content = self._messages[index].take(delta)
+        message = self._messages[index]
+        content = message.take(delta)
         if not self._wants.reasoning:
             drop_reasoning(delta)
         choice = self._choice(index)
+        if message.malformed:
+            choice.flaws.append("message_malformed")
         _take_tokens(choice, fields, self._wants)
         return Part(index, fields, delta, content, finished=not is_null(fields.get("finish_reason")))
 
@@ -269,8 +272,10 @@ def _text_message(choice: dict[str, Slice]) -> dict[str, Slice]:
 
 def _take_prompt(generation: Generation, fields: dict[str, Slice], wants: Wants) -> None:
     """Keep the first prompt's ids found in a reply, chunk or choice and hide them where they were not asked for."""
-    if generation.prompt_ids is None and not is_null(fields.get("prompt_token_ids")):
-        generation.prompt_ids = fields["prompt_token_ids"]
+    ids = fields.get("prompt_token_ids", NULL)
+    if not is_null(ids):
+        generation.prompt_ids = generation.prompt_ids or ids
+        generation.prompts_differ |= bytes(ids) != bytes(generation.prompt_ids)
     _hide(fields, "prompt_token_ids", wanted=wants.prompt_ids)
 
 

@@ -59,6 +59,8 @@ class MessageBuilder:
     """Collects the deltas of one choice. `drops_whitespace`: the agent does not get what only leads up to a call."""
 
     def __init__(self, *, drops_whitespace: bool = True) -> None:
+        self.malformed = False
+        """Whether a delta said something that `message` cannot repeat, because it has another form than vLLM's."""
         self._drops_whitespace = drops_whitespace
         self._texts: dict[str, list[str]] = {}
         self._tools: dict[int, _ToolCall] = {}
@@ -75,6 +77,8 @@ class MessageBuilder:
                 self._texts.setdefault(key, []).append(text)
                 if key == "content":
                     content = text
+            elif key in _KEPT:
+                self.malformed = True
         return content
 
     def message(self) -> dict[str, Slice]:
@@ -95,21 +99,26 @@ class MessageBuilder:
         return kept
 
     def _take_tools(self, calls: Any) -> None:
+        self.malformed |= not isinstance(calls, list)
         for call in calls if isinstance(calls, list) else []:
             if not isinstance(call, dict) or not isinstance(index := call.get("index", 0), int):
+                self.malformed = True
                 continue
             tool = self._tools.setdefault(index, _ToolCall())
             tool.id = call.get("id") or tool.id
             tool.type = call.get("type") or tool.type
             function = call.get("function")
             if isinstance(function, dict):
-                _append(tool.name, function.get("name"))
-                _append(tool.arguments, function.get("arguments"))
+                self._append(tool.name, function.get("name"))
+                self._append(tool.arguments, function.get("arguments"))
+            else:
+                self.malformed |= function is not None
 
-
-def _append(parts: list[str], text: Any) -> None:
-    if isinstance(text, str):
-        parts.append(text)
+    def _append(self, parts: list[str], text: Any) -> None:
+        if isinstance(text, str):
+            parts.append(text)
+        else:
+            self.malformed |= text is not None
 
 
 def _written(tool: _ToolCall) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from switchyard_py.rawjson import InvalidJSON, Slice, decode
 TOKEN_IDS = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]])
 """Decodes a list of token ids; readers of JSON would take integers beyond 64 bits for floats."""
 
+# vLLM calls a generation that it broke off one of these; it turns the second into a 500 where it can.
+_BROKEN_OFF = ("abort", "error")
+
 
 def invalid_reasons(generation: Generation) -> list[str]:
     """The reasons why a finished reply is not proved complete, none if it is."""
@@ -24,9 +27,13 @@ def invalid_reasons(generation: Generation) -> list[str]:
     reasons = [f"no_{name}" for name in ("id", "model") if not _is_text(getattr(generation, name))]
     if len(generation.choices) > 1:
         reasons.append("more_than_one_choice")
-    if decode(choice.finish_reason) == "abort":
+    if decode(choice.finish_reason) in _BROKEN_OFF:
         reasons.append("aborted")
+    elif not _is_text(choice.finish_reason):
+        reasons.append("finish_reason_malformed")
     prompt_tokens = _count_prompt(generation.prompt_ids, reasons)
+    if generation.prompts_differ:
+        reasons.append("prompt_token_ids_differ")
     sampled_tokens = _count_sampled(choice, reasons)
     _check_usage(generation.usage, prompt_tokens, sampled_tokens if len(generation.choices) == 1 else None, reasons)
     return list(dict.fromkeys(reasons))
