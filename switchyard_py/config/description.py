@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from switchyard_py.config.settings import HIDDEN, Bundle, Target
+from switchyard_py.config.settings import HIDDEN, Bundle, CaptureSettings, Target
 
 
 def describe_bundle(bundle: Bundle) -> dict[str, Any]:
@@ -24,18 +24,17 @@ def describe_bundle(bundle: Bundle) -> dict[str, Any]:
             }
             for route in bundle.routes
         },
-        "capture": {
-            "dir": str(bundle.capture.log_dir) if bundle.capture.log_dir else None,
-            "durability": bundle.capture.durability,
-            "begin_timeout": bundle.capture.begin_timeout,
-            "min_free_bytes": bundle.capture.min_free_bytes,
-            "retention_seconds": bundle.capture.retention_seconds,
-            "retention_unsealed": bundle.capture.retention_unsealed,
-        },
+        "capture": _capture(bundle.capture),
         "sessions": asdict(bundle.sessions),
         "auth": {name: [HIDDEN] * len(secrets) for name, secrets in asdict(bundle.auth).items()},
         "server": asdict(bundle.server),
     }
+
+
+def _capture(capture: CaptureSettings) -> dict[str, Any]:
+    settings = asdict(capture)
+    directory = settings.pop("log_dir")
+    return {"dir": str(directory) if directory else None, **settings}
 
 
 def describe_target(target: Target) -> dict[str, Any]:

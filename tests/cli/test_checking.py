@@ -1,8 +1,11 @@
 """`check` shows what a bundle comes to."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+from switchyard_py.config import CaptureSettings, ServerSettings, SessionSettings
 
 
 def test_a_file_is_needed(invoke: Any) -> None:
@@ -71,6 +74,9 @@ def test_json_holds_every_setting(invoke: Any, captured: Path, tmp_path: Path) -
     assert shown["routes"]["policy"]["target"]["connect_timeout"] == 10
     assert shown["routes"]["policy"]["target"]["token_capture_engine"] == "vllm"
     assert shown["server"]["max_body_bytes"] == 128 * 1024 * 1024
+    for name, section in {"capture": CaptureSettings, "sessions": SessionSettings, "server": ServerSettings}.items():
+        settings = {field.name for field in fields(section)}
+        assert set(shown[name]) == {{"log_dir": "dir"}.get(each, each) for each in settings}
     assert shown["log_dir"] == str(tmp_path / "rl_data")
 
 
