@@ -151,6 +151,14 @@ def test_usage_is_always_reported_by_a_stream(options: object, sent_options: obj
 
 
 @pytest.mark.parametrize(
+    "value", [b"1e400", b"0.10", b"1E5", b"123456789012345678901234567890", rb'"\ud800\/"', b"[1 , 2]"]
+)
+def test_stream_options_keep_the_bytes_of_what_the_agent_sent(value: bytes) -> None:
+    source = b'{"model":"m","messages":[],"stream":true,"stream_options":{"y":%b,"include_usage":null,"z":1}}' % value
+    assert slices(prepared(source).body)["stream_options"] == b'{"y":%b,"include_usage":true,"z":1}' % value
+
+
+@pytest.mark.parametrize(
     ("value", "streams"),
     [
         (b"true", True), (b"1", True), (b"1.0", True), (b'"true"', True), (b'"YES"', True), (b'"on"', True),

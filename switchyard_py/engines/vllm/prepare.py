@@ -196,9 +196,11 @@ def _capture_parameters(
     if not wants.reasoning:
         parameters["include_reasoning"] = TRUE
     if streamed and not wants.usage:
-        options = decode(fields.get("stream_options"))
-        if options is None or isinstance(options, dict):
-            parameters["stream_options"] = encode({**(options or {}), "include_usage": True})
+        options = fields.get("stream_options", NULL)
+        if bytes(options) == NULL:
+            options = b"{}"
+        if bytes(options).startswith(b"{"):
+            parameters["stream_options"] = join_object({**split_object(options), "include_usage": TRUE}, bytes(options))
     return parameters
 
 
