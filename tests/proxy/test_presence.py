@@ -169,6 +169,34 @@ async def test_a_body_that_stops_is_408_and_no_call(proxy: StartProxy, engine: S
     await agent.leave()
 
 
+REFUSED_UNREAD = {
+    401: b"",
+    413: b"x-api-key: caller-key\r\n",
+    415: b"x-api-key: caller-key\r\ncontent-encoding: gzip\r\n",
+}
+
+
+@pytest.mark.parametrize("status", REFUSED_UNREAD)
+async def test_the_body_of_a_refused_call_is_dropped_and_its_connection_goes_on(
+    proxy: StartProxy, engine: ScriptedEngine, status: int
+) -> None:
+    size = 4_000_000
+    running = await proxy(
+        auth={"caller_keys": ["caller-key"]},
+        server={"drain_seconds": 0, "max_body_bytes": 2 * size if status != 413 else 9},
+    )
+    agent = await RawAgent.connected(running.port)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + REFUSED_UNREAD[status]
+    await agent.send(head + b"content-length: %d\r\n\r\n" % size + b"x" * 1000)
+    refused = await agent.read_until(b"}}")
+    assert refused.startswith(b"HTTP/1.1 %d " % status)
+    assert b"connection: close" not in refused
+    await agent.send(b"x" * (size - 1000) + b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert await agent.read_until(b'{"status":"ok"}')
+    assert engine.requests == []
+    await agent.leave()
+
+
 async def test_a_body_that_comes_slowly_is_waited_for(proxy: StartProxy, engine: ScriptedEngine) -> None:
     limit = 2 * LIMIT
     running = await proxy(server={"drain_seconds": 0, "agent_stall_seconds": limit})
