@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import tempfile
 from pathlib import Path
 
 from switchyard_py.cli.options import end
@@ -19,8 +20,11 @@ def create_private(directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         end(f"cannot create the record directory {directory}: {error.strerror}")
-    if not os.access(directory, os.W_OK | os.X_OK):
-        end(f"cannot write to the record directory {directory}: permission denied")
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        end(f"cannot write to the record directory {directory}: {error.strerror}")
 
 
 def check_access_log(target: str) -> None:

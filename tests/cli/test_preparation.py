@@ -28,6 +28,16 @@ def test_a_directory_that_cannot_be_created(tmp_path: Path, capsys: pytest.Captu
         assert line.startswith(f"error: cannot create the record directory {path}: ")
 
 
+def test_a_directory_that_takes_no_files_is_told_in_the_systems_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(FileNotFoundError) as refused:
+        Path("/proc/self/file").touch()
+    with pytest.raises(typer.Exit) as ended:
+        create_private(Path("/proc/self"))
+    assert ended.value.exit_code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"error: cannot write to the record directory /proc/self: {refused.value.strerror}"
+
+
 @pytest.fixture
 def low_limit() -> Iterator[int]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
