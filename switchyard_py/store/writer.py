@@ -83,7 +83,11 @@ class Writer:
         if self._known.get(directory) != self._epoch:
             self._enter(directory)
         intent = msgspec.structs.replace(intent, uuid=self._uuids.issue(), writer=self.name)
-        self._write(intent, encode_intent(intent), State.OPEN)
+        try:
+            self._write(intent, encode_intent(intent), State.OPEN)
+        except OSError:
+            self._leave(directory)
+            raise
         return intent
 
     def closing(self, intent: CallIntent) -> Closing | None:
@@ -94,9 +98,7 @@ class Writer:
         """Remove the intent of a call that is not to begin."""
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.unlink(self._path(intent, State.OPEN))
-        # Of a deleted session nothing is to be left; any other directory is not empty.
-        with contextlib.suppress(OSError):
-            self.filesystem.remove_directory(self.directory(intent))
+        self._leave(self.directory(intent))
 
     def name_unbegun(self, intent: CallIntent) -> CallIntent:
         """Give a uuid and the writer's name to a call that cannot begin, and remember it as lost.
@@ -221,6 +223,11 @@ class Writer:
         self._known[directory] = self._epoch
         if len(self._known) > _KNOWN_SESSIONS:
             del self._known[next(iter(self._known))]
+
+    def _leave(self, directory: str) -> None:
+        """Remove the directory of a session that has nothing in it: one that never had a call, or was deleted."""
+        with contextlib.suppress(OSError):  # any other is not empty
+            self.filesystem.remove_directory(directory)
 
     def _make_directory(self, directory: str) -> None:
         try:

@@ -109,7 +109,7 @@ async def test_a_call_whose_intent_cannot_be_written_does_not_begin(
     with pytest.raises(StoreUnavailable, match="cannot begin a call: No space left on device") as raised:
         await ledger.begin(intent())
     assert str(tmp_path) not in str(raised.value)
-    assert names(tmp_path) == []
+    assert list((tmp_path / "sessions").iterdir()) == []
     assert ledger.counters == Counters(refused=1)
 
 

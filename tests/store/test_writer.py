@@ -136,7 +136,33 @@ def test_a_call_that_cannot_begin_leaves_nothing(writer: Writer, filesystem: Fau
     filesystem.fill()
     with pytest.raises(OSError, match="No space"):
         writer.begin(intent())
-    assert names(tmp_path) == []
+    # Not even its session: readers would find one without a call.
+    assert os.listdir(tmp_path / "sessions") == []
+
+
+def test_a_session_goes_on_where_a_call_could_not_begin(
+    writer: Writer, filesystem: FaultyFilesystem, tmp_path: Path
+) -> None:
+    call = writer.begin(intent())
+    for _ in range(2):
+        filesystem.fill()
+        with pytest.raises(OSError, match="No space"):
+            writer.begin(intent())
+        filesystem.heal()
+    writer.commit(call, record(call))
+    later = writer.begin(intent())
+    assert names(tmp_path) == [f"{call.uuid}.json", f"{later.uuid}.open"]
+
+
+def test_a_session_whose_first_call_could_not_begin_can_have_another(
+    writer: Writer, filesystem: FaultyFilesystem, tmp_path: Path
+) -> None:
+    filesystem.fill()
+    with pytest.raises(OSError, match="No space"):
+        writer.begin(intent())
+    filesystem.heal()
+    call = writer.begin(intent())
+    assert names(tmp_path) == [f"{call.uuid}.open"]
 
 
 @pytest.mark.parametrize("trouble", ["fill", "freeze", "refuse_renames"])
