@@ -153,7 +153,7 @@ class Metrics:
         if self._directory is None:
             return self._registry
         shared = CollectorRegistry()
-        MultiProcessCollector(shared, str(self._directory))  # type: ignore[no-untyped-call]
+        _WorkersCollector(shared, str(self._directory))  # type: ignore[no-untyped-call]
         return shared
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -170,6 +170,22 @@ class Metrics:
         for file in [] if self._directory is None else self._directory.glob(f"*_{os.getpid()}.db"):
             with file.open("r+b") as opened:
                 os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+
+
+class _WorkersCollector(MultiProcessCollector):
+    """Reads the files of all workers, also while one starts or has died."""
+
+    def collect(self) -> Iterable[Metric]:
+        files = [str(file) for file in Path(self._path).glob("*.db") if _has_counts(file)]
+        return self.merge(files)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _has_counts(file: Path) -> bool:
+    """Whether a file can be read: one of no size was made just now by a worker that starts, and has nothing yet."""
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -24,6 +24,20 @@ def test_the_shared_directory_is_private_and_gone_in_the_end() -> None:
     assert not directory.exists()
 
 
+def test_the_counts_are_read_while_another_worker_makes_its_files(tmp_path: Path) -> None:
+    code = """
+from pathlib import Path
+from switchyard_py.metrics import Metrics
+metrics = Metrics(Path("."))
+for name in ("counter", "histogram", "gauge_livesum", "gauge_max"):
+    Path(f"{name}_1.db").touch()
+Path("gauge_livemin_1.db").symlink_to("gone")
+print(metrics.exposition().decode(), len(list(metrics.families())))
+"""
+    told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "switchyard_workers 1.0" in told.stdout
+
+
 def test_a_count_kept_elsewhere_is_followed() -> None:
     metrics, known = Metrics(), 0
     for counted in (0, 3, 3, 10):
