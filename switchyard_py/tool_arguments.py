@@ -11,8 +11,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
 from switchyard_py.capture.call import Generation
 from switchyard_py.dialects.arguments import value_hash
 from switchyard_py.rawjson import decode
@@ -78,7 +76,7 @@ class GeneratedArguments:
         with self._lock:
             known = set(self._read.get(session_id, ()))
         for uuid, record in self._reader.other_records(session_id, known):
-            calls = list(_calls(_last_message(orjson.loads(record)).get("tool_calls")))
+            calls = list(_calls(_last_message(record).get("tool_calls")))
             with self._lock:
                 self._keep(session_id, uuid, calls)
 

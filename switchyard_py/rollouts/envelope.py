@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from switchyard_py.rollouts.refusal import Refusal, Rule
+from switchyard_py.strictjson import decode
 
 _COMPLETIONS = re.compile(rb'"completions"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*')
 _FIRST_KEY = re.compile(rb'\{[ \t\r\n]*"[^"\\]*"[ \t\r\n]*:')
@@ -31,17 +30,6 @@ def check_envelope(envelope: object, session_id: str | None) -> dict[str, Any]:
     if not isinstance(envelope.get("completions"), list):
         raise Refusal(Rule.E4, "completions is not a list")
     return envelope
-
-
-def decode(text: bytes | bytearray | memoryview) -> Any:
-    """The value of a JSON text. Raises ValueError for one that is none.
-
-    By msgspec, because orjson takes three times the memory while it reads; it refuses what orjson refuses.
-    """
-    try:
-        return msgspec.json.decode(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 class EnvelopeReader:
@@ -65,7 +53,6 @@ class EnvelopeReader:
             envelope = check_envelope(decode(self._whole(head or b"")), self.session_id)
         except ValueError as error:
             raise Refusal(Rule.E1, f"the envelope is not JSON: {error}") from None
-        self._buffer.clear()
         self.session_id = envelope["session_id"]
         yield from envelope.pop("completions")
         self.rest = envelope
@@ -109,7 +96,7 @@ class EnvelopeReader:
             end = match.start(1)
             searched = end
             try:
-                record = decode(memoryview(self._buffer)[:end])
+                record = decode(bytes(memoryview(self._buffer)[:end]))
             except ValueError:
                 continue
             del self._buffer[: match.end(1)]
@@ -122,9 +109,11 @@ class EnvelopeReader:
         self._buffer += chunk or b""
         return chunk is not None
 
-    def _whole(self, head: bytes) -> bytearray:
+    def _whole(self, head: bytes) -> bytes:
         """The envelope without the records that were cut off."""
         self._buffer[:0] = head
         while self._read_more():
             pass
-        return self._buffer
+        whole = bytes(self._buffer)
+        self._buffer.clear()
+        return whole

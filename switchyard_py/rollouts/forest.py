@@ -109,7 +109,7 @@ class Forest:
         return tuple(reversed(calls))
 
     def add(self, record: object) -> Reading:
-        """Read the next record and place it."""
+        """Read the next record and place it. What messages of its prompt an earlier one has are the same objects."""
         reading = read_record(record, len(self.calls), self.session_id)
         tools = self._tools.setdefault(encode(reading.call.tools), reading.call.tools)
         flaw = reading.call.flaw
@@ -126,6 +126,7 @@ class Forest:
         self.placements.append(placement)
         self._nodes.append(node)
         self._histories.add(messages, call.reply, self._resembled(placement, call.index))
+        reading = replace(reading, messages=self.prompt_messages(call.index))
         if call.flaw is None:
             self._latest[call.agent, bool(call.tools)] = call.index
             key = call.agent, _fingerprint(call.reply)

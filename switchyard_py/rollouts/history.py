@@ -27,9 +27,11 @@ class Histories:
 
     def add(self, messages: list[Message], reply: Message, base: int | None) -> None:
         """Add the next call's; it is stored as what differs from the conversation of the call `base`."""
-        shared = 0 if base is None else shared_messages(messages, self.conversation(base))
+        before = [] if base is None else self.conversation(base)
+        shared = shared_messages(messages, before)
         self._entries.append(_Entry(base, shared, messages[shared:], reply))
-        self._latest = [*messages, reply]
+        # Of the equal ones those that are kept anyway.
+        self._latest = [*before[:shared], *messages[shared:], reply]
 
     def conversation(self, call: int) -> list[Message]:
         """The messages of a call's prompt and its reply. The list is not to be changed."""

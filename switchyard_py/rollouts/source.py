@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from switchyard_py.rollouts.envelope import EnvelopeReader, check_envelope, decode
+from switchyard_py.rollouts.envelope import EnvelopeReader, check_envelope
 from switchyard_py.rollouts.refusal import SourceError
 from switchyard_py.store import Fault, SessionReader
+from switchyard_py.strictjson import decode
 
 CHUNK_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -186,8 +187,7 @@ class _Stored(Session):
             page = self._reader.completions(self.session_id)
             if page is None:
                 raise SourceError(f"there is no session {self.session_id!r} in {self._reader.directory}")
-            for record in page:
-                yield decode(record)
+            yield from page.values()
             self.accounting = page.accounting()
             self.faults = page.faults
         except (OSError, ValueError) as error:

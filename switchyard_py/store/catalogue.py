@@ -28,7 +28,7 @@ from switchyard_py.store.names import (
     session_directory,
     state_of_suffix,
 )
-from switchyard_py.store.records import Fault, FaultyRecord, Header, UnreadableRecord, check_record, read_header
+from switchyard_py.store.records import Fault, FaultyRecord, Header, Record, UnreadableRecord, check_record, read_header
 from switchyard_py.store.unmarked import UnmarkedLosses
 from switchyard_py.store.uuids import prefix, ticks_of, ticks_of_iso_time, ticks_of_nanoseconds
 
@@ -184,13 +184,12 @@ class Catalogue:
         header.check_origin(session_id, call.uuid)
         return header
 
-    def record(self, call: Call, session_id: str) -> bytes:
-        """The bytes of a call's record, all of them checked. Raises FaultyRecord."""
-        data = self.read(call)
-        header = check_record(data)
+    def record(self, call: Call, session_id: str) -> Record:
+        """The record of a call, every byte of it checked. Raises FaultyRecord."""
+        header, record = check_record(self.read(call))
         header.check_origin(session_id, call.uuid)
         self._keep(call, header)
-        return data
+        return record
 
     def intent(self, call: Call, session_id: str | None) -> CallIntent:
         """The intent of a call that has no record. Raises FaultyRecord."""

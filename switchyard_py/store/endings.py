@@ -146,9 +146,10 @@ def _seal(view: SessionView) -> Seal:
     digest = hashlib.sha256()
     records = 0
     for record in view.records(view.calls, DELIVERED):
-        digest.update(len(record).to_bytes(8))
-        digest.update(record)
+        digest.update(len(record.data).to_bytes(8))
+        digest.update(record.data)
         records += 1
+        del record  # so that it and the next one are not in memory together
     # What was read may have moved calls to a later state, so the states come last.
     accounting = view.accounting()
     return Seal(

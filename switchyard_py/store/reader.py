@@ -10,14 +10,15 @@ import logging
 import os
 from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from switchyard_py.store.catalogue import Call, Catalogue
 from switchyard_py.store.closings import Closings
 from switchyard_py.store.filesystem import Filesystem
 from switchyard_py.store.names import SESSIONS, WRITERS, State
-from switchyard_py.store.records import Fault
+from switchyard_py.store.records import Fault, Record
 from switchyard_py.store.session import SessionView
 from switchyard_py.store.unmarked import UnmarkedLosses
 from switchyard_py.store.uuids import iso_time, ticks_of, ticks_of_prefix
@@ -48,17 +49,21 @@ class SessionSummary:
 
 
 class CompletionsPage:
-    """Records of a session: iterate, then ask for the account, which covers all calls of the session.
+    """Records of a session: iterate once, then ask for the account, which covers all calls of the session.
 
     Each item is the bytes of one record, checked to be a JSON object, of this schema version and of this session.
     """
 
-    def __init__(self, records: Iterator[bytes], view: SessionView) -> None:
+    def __init__(self, records: Iterator[Record], view: SessionView) -> None:
         self._records = records
         self._view = view
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._records
+        return map(attrgetter("data"), self._records)
+
+    def values(self) -> Iterator[dict[str, Any]]:
+        """What the records say, in place of their bytes."""
+        return map(attrgetter("value"), self._records)
 
     def accounting(self) -> dict[str, int]:
         """Number of calls of the session by fate, after `begun`, their sum."""
@@ -136,8 +141,8 @@ class SessionReader:
         records = view.records(calls, _ALL if include == "all" else DELIVERED)
         return CompletionsPage(itertools.islice(records, limit), view)
 
-    def other_records(self, session_id: str, known: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """The committed and undelivered records of a session with their uuids, but those of `known` uuids."""
+    def other_records(self, session_id: str, known: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What the committed and undelivered records of a session say, with their uuids, but those of `known` uuids."""
         view = self.view(session_id)
         if view is None:
             return
@@ -145,7 +150,8 @@ class SessionReader:
             if call.state >= State.UNDELIVERED and call.uuid not in known:
                 record = view.record(call)
                 if record is not None:
-                    yield call.uuid, record
+                    yield call.uuid, record.value
+                del record
 
     def record(self, session_id: str, uuid: str) -> bytes | None:
         """The bytes of one record, delivered or not, or the placeholder of a lost call; None when there is none."""
@@ -153,7 +159,8 @@ class SessionReader:
         if view is not None:
             for call in view.calls:
                 if call.uuid == uuid:
-                    return view.record(call)
+                    record = view.record(call)
+                    return record.data if record else None
         return None
 
     def summary(self, session_id: str) -> SessionSummary | None:

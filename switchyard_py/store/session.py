@@ -10,7 +10,7 @@ from typing import Literal
 
 from switchyard_py.store.catalogue import Call, Catalogue, Listing
 from switchyard_py.store.names import State
-from switchyard_py.store.records import Fault, FaultyRecord, UnreadableRecord, placeholder
+from switchyard_py.store.records import Fault, FaultyRecord, Record, UnreadableRecord, placeholder
 from switchyard_py.store.uuids import iso_time, ticks_of_prefix
 from switchyard_py.store.writers import is_alive
 
@@ -37,15 +37,16 @@ class SessionView:
         self._writers = writers
         self._alive: dict[str, bool] = {} if own_writer is None else {own_writer: True}
 
-    def records(self, calls: list[Call], states: frozenset[State]) -> Iterator[bytes]:
+    def records(self, calls: list[Call], states: frozenset[State]) -> Iterator[Record]:
         """The records of those calls that are in one of the states; faulty ones are left out and named in `faults`."""
         for call in calls:
             if call.state in states:
                 record = self.record(call)
                 if record is not None and call.state in states:
                     yield record
+                del record  # so that it and the next one are not in memory together
 
-    def record(self, call: Call) -> bytes | None:
+    def record(self, call: Call) -> Record | None:
         """The record of a call, or the placeholder of a lost one; None when there is none to be served."""
         intent = None
         try:

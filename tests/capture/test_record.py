@@ -261,7 +261,7 @@ def test_what_was_seen_of_a_failed_call_is_a_record_that_is_not_valid() -> None:
 
 
 def test_the_placeholder_of_a_lost_call_has_the_published_form() -> None:
-    VALIDATOR.validate(orjson.loads(placeholder("s", UUID, timestamp(0.0), None)))
+    VALIDATOR.validate(orjson.loads(placeholder("s", UUID, timestamp(0.0), None).data))
 
 
 def test_the_published_form_is_strict() -> None:

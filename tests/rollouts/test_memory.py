@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from benchmarks.rollouts import MOST_TIMES_RECORD, write_session
+from benchmarks.rollouts import MOST_TIMES_RECORD, SESSION, write_session
 from session_records import assistant, envelope, record, user
 
 from switchyard_py.rollouts import Lineage, Session, accept, build_lineage, read_session
@@ -45,12 +45,15 @@ def test_a_session_without_one_continued_call_is_kept_once_too(tmp_path: Path) -
     assert kept < 60 * 10_000
 
 
+@pytest.mark.parametrize("source", ["the envelope", "the directory"])
 @pytest.mark.parametrize("read", [build_lineage, accept])
-def test_a_session_is_kept_once_and_read_record_by_record(read: Callable[[Session], Lineage], tmp_path: Path) -> None:
-    written = write_session(tmp_path / "envelope.json", CALLS, TOKENS)
+def test_a_session_is_kept_once_and_read_record_by_record(
+    read: Callable[[Session], Lineage], source: str, tmp_path: Path
+) -> None:
+    written = write_session(tmp_path, CALLS, TOKENS)
     tracemalloc.start()
     try:
-        lineage = read(read_session(written.path))
+        lineage = read(read_session(written.sources[source], SESSION))
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -62,6 +62,10 @@ def test_a_lost_call_masks_the_session_even_without_its_intent(
 # Faults
 
 FAULTS = {
+    "damaged text": (
+        b'{"schema_version":1,"uuid":"","session_id":"s","captured_at":"","is_valid":true,"messages":["\xff"]}',
+        "corrupt",
+    ),
     "corrupt": (b'{"schema_version":1,', "corrupt"),
     "truncated": (b"", "corrupt"),
     "zeros": (b"\0" * 4096, "corrupt"),
@@ -92,6 +96,31 @@ def test_a_faulty_file_is_named_counted_and_left_out(
     assert reader.faulty_files == 1
     assert caplog.text.count(bad.uuid) == 1
     assert [summary.session_id for summary in reader.sessions()] == ["s"]
+
+
+# Each in the place of a record's tools: trainers read with orjson, which refuses all of it.
+REFUSED = {
+    "constant": b"[NaN]",
+    "huge number": b"[1e999]",
+    "huge integer": b"[" + b"9" * 309 + b"]",
+    "lone surrogate": b'["\\ud800"]',
+    "invalid UTF-8": b'["\xff"]',
+    "nested too deeply": b"[" * 1025 + b"]" * 1025,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_trainer_could_not_decode_is_not_served(
+    writer: Writer, reader: SessionReader, tmp_path: Path, name: str
+) -> None:
+    good, bad = commit(writer), commit(writer)
+    put(tmp_path, f"{bad.uuid}.json", record(bad).replace(b'"tools":[]', b'"tools":' + REFUSED[name]))
+    found = page(reader)
+    assert list(found) == [record(good)]
+    assert found.accounting() == account(valid=1, invalid=1)
+    assert [fault.reason.split(":")[0] for fault in found.faults] == ["corrupt"]
+    assert list(page(reader).values()) == [orjson.loads(record(good))]
+    assert reader.record("s", bad.uuid) is None
 
 
 def test_a_record_of_another_session_version_or_call_is_not_served(
