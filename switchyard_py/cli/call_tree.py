@@ -22,7 +22,7 @@ ROLES = {
 def print_session(lineage: Lineage, terminal: Terminal) -> None:
     """Print the account, the tree, the chains, and which one is the main one."""
     drawing = _Drawing(lineage, terminal)
-    terminal.write("", *drawing.heading(), "", *drawing.tree(), "", *drawing.chains(), "", *drawing.main(), "")
+    terminal.write("", *drawing.heading(), "", *drawing.tree(), *drawing.chains(), "", *drawing.main(), "")
 
 
 class _Drawing:
@@ -167,7 +167,9 @@ class _Drawing:
             yield self._terminal.style(line, fg="yellow")
 
     def chains(self) -> Iterator[str]:
-        yield self._terminal.style("  chain  role     records", dim=True)
+        if self._lineage.chains:
+            yield ""
+            yield self._terminal.style("  chain  role     records", dim=True)
         for number, (chain, verdict) in enumerate(zip(self._lineage.chains, self._lineage.chain_verdicts, strict=True)):
             yield from self._chain(number, chain, verdict)
 

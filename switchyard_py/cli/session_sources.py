@@ -16,7 +16,7 @@ import typer
 
 from switchyard_py.cli.options import FALLBACK_LOG_DIR, GlobalOptions, end, read_bundle
 from switchyard_py.rollouts import Session, SourceError, read_session
-from switchyard_py.rollouts.source import refused_by
+from switchyard_py.rollouts.source import refused_by, unreached
 from switchyard_py.store import SessionReader, SessionSummary
 
 PAGE = 1000
@@ -135,7 +135,7 @@ class ServedSessions:
             ) as client:
                 response = client.get(f"{self._url}{path}", params=query, headers=self._headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SourceError(f"{self._shown}: {error or type(error).__name__}") from error
+            raise unreached(self._shown, error) from error
         if response.status_code != httpx.codes.OK:
             raise refused_by(self._shown, response.status_code, response.content)
         try:
@@ -179,7 +179,8 @@ def _usual_directory(context: typer.Context) -> Path:
 def told(error: SourceError, key_env: str) -> str:
     """What to say of a source that cannot be read."""
     if error.status in (401, 403):
-        return f"{error}; put a reader key into the variable {key_env}, or name another one with --reader-key-env"
+        advice = f"put a reader key into the variable {key_env}, or name another one with --reader-key-env"
+        return f"{str(error).rstrip('.')}; {advice}"
     return str(error)
 
 

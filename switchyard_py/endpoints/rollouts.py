@@ -25,6 +25,7 @@ from switchyard_py.endpoints.session_requests import (
     settle,
 )
 from switchyard_py.errors import Kind
+from switchyard_py.rawjson import encode
 from switchyard_py.rollouts import (
     Delivery,
     Mode,
@@ -101,7 +102,7 @@ def _gym(delivery: Delivery) -> Iterator[bytes]:
     yield b'"rollouts":['
     for place, rollout in enumerate(delivery.gym_rollouts()):
         number = delivery.chains[place]
-        yield (b"," if place else b"") + orjson.dumps(
+        yield (b"," if place else b"") + encode(
             {
                 "chain": number,
                 "main": number == delivery.lineage.main.chain,
@@ -120,5 +121,5 @@ def _rows(delivery: Delivery) -> Iterator[bytes]:
         raise Refused(Kind.EXTRA_MISSING, text) from None
     yield b'"rows":['
     for place, row in enumerate(rows_of_chains(delivery.lineage, delivery.chains)):
-        yield (b"," if place else b"") + orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)
+        yield (b"," if place else b"") + row.to_json()
     yield b"]"

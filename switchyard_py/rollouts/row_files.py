@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import orjson
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
+from switchyard_py.rawjson import encode
 from switchyard_py.rollouts.rows import Row, Segment
+from switchyard_py.strictjson import decode
 
 # Rows are held in memory until so many tokens are together, which then are one row group of a Parquet file.
 GROUP_TOKENS = 1_000_000
@@ -66,7 +67,7 @@ def _write_jsonl(path: Path, rows: Iterable[Row]) -> int:
     count = 0
     with path.open("wb") as file:
         for row in rows:
-            file.write(orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
+            file.write(row.to_json() + b"\n")
             count += 1
     return count
 
@@ -74,7 +75,7 @@ def _write_jsonl(path: Path, rows: Iterable[Row]) -> int:
 def _read_jsonl(path: Path) -> Iterator[Row]:
     with path.open("rb") as file:
         for line in file:
-            yield _row(**orjson.loads(line))
+            yield _row(**decode(line))
 
 
 def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
@@ -83,7 +84,7 @@ def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
         for group in _groups(rows):
             columns = {name: [getattr(row, name) for row in group] for name in SCHEMA.names}
             columns["segments"] = [[asdict(segment) for segment in row.segments] for row in group]
-            columns["metadata"] = [orjson.dumps(row.metadata).decode() for row in group]
+            columns["metadata"] = [encode(row.metadata).decode() for row in group]
             writer.write_table(pa.table(columns, SCHEMA))
             count += len(group)
     return count
@@ -110,7 +111,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
                 cells = {name: table.column(name)[index] for name in SCHEMA.names}
                 arrays = {name: cells.pop(name).values.to_numpy() for name in ("input_ids", "loss_mask", "logprobs")}
                 values = {name: cell.as_py() for name, cell in cells.items()}
-                yield _row(**arrays, **values | {"metadata": orjson.loads(values["metadata"])})
+                yield _row(**arrays, **values | {"metadata": decode(values["metadata"].encode())})
 
 
 def _row(input_ids: Any, loss_mask: Any, logprobs: Any, segments: list[dict[str, Any]], **others: Any) -> Row:

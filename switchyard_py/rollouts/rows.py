@@ -11,12 +11,14 @@ where. Nothing is lost on the way: `triples` gives back what was captured of eve
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
+from switchyard_py.rawjson import encode
 from switchyard_py.rollouts.forest import Forest
 from switchyard_py.rollouts.lineage import Lineage
 from switchyard_py.rollouts.selection import Which, trainable_chains
@@ -50,6 +52,12 @@ class Row:
     segments: tuple[Segment, ...]
     reward: float | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """One line of JSON without its end."""
+        # What engines say of themselves may hold integers that orjson does not write.
+        metadata: Any = orjson.Fragment(encode(self.metadata))
+        return orjson.dumps(replace(self, metadata=metadata), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import time
 import zlib
 from abc import ABC, abstractmethod
@@ -20,6 +21,7 @@ from switchyard_py.store import Fault, SessionReader
 from switchyard_py.strictjson import decode
 
 CHUNK_BYTES = 1 << 16
+_ERROR_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 _GZIP = b"\x1f\x8b"
 _DELIVERED = ("valid", "invalid", "lost")
 
@@ -230,7 +232,14 @@ class _Proxy(_Chunked):
                         raise SourceError(f"{address} took more than {self._timeout:g} s to send the session")
                     yield chunk
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SourceError(f"{address}: {error or type(error).__name__}") from error
+            raise unreached(address, error) from error
+
+
+def unreached(address: str, error: Exception) -> SourceError:
+    """What to raise for a proxy that gave no answer, or none to its end."""
+    # The number that httpx puts before the reason says nothing more.
+    reason = _ERROR_NUMBER.sub("", str(error)) or type(error).__name__
+    return SourceError(f"{address} cannot be read: {reason}")
 
 
 def refused_by(address: str, status: int, body: bytes) -> SourceError:

@@ -113,7 +113,7 @@ def test_agents_have_letters_where_there_are_several(invoke: Any, mixed: Path) -
 def test_a_session_without_records(invoke: Any, mixed: Path) -> None:
     text = shown(invoke, mixed, "failures-0")
     assert "calls: 1 begun, 1 failed" in text
-    assert "no records" in text
+    assert "no records\n\n  main chain: none" in text
     assert "main chain: none, no turn of the agent itself has tokens" in text
 
 

@@ -33,7 +33,7 @@ def test_without_the_key_it_says_where_to_put_it(invoke: Any, served: str, comma
     assert result.exit_code == 1
     said = result.stdout + result.stderr
     assert "answers 401" in said
-    assert "put a reader key into the variable SWITCHYARD_READER_KEY" in said
+    assert "`x-switchyard-api-key`; put a reader key into the variable SWITCHYARD_READER_KEY" in said
     assert "wrong-key" not in said
 
 
@@ -68,7 +68,7 @@ def test_a_proxy_that_is_not_there(invoke: Any) -> None:
     with refused_port() as port:
         result = invoke("sessions", "list", "--url", f"http://user:secret@127.0.0.1:{port}")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: 127.0.0.1:{port}: ")
+    assert result.stderr == f"error: 127.0.0.1:{port} cannot be read: Connection refused\n"
     assert "secret" not in result.stderr
 
 

@@ -61,6 +61,20 @@ async def test_a_linear_session_is_a_rollout_in_the_shape_of_gym(proxy: StartPro
     assert len(records) == 2
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1, 10**300])
+async def test_integers_of_any_size_come_out_as_they_went_in(
+    proxy: StartProxy, engine: ScriptedEngine, number: int
+) -> None:
+    running = await proxy()
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": number}}}
+    tool = {"type": "function", "function": {"name": "count", "description": "", "parameters": schema}}
+    engine.reply(chat(FIRST))
+    assert (await running.chat({"messages": [USER], "tools": [tool]}, "s")).status_code == 200
+    for mode in ("strict", "lineage"):
+        answer = await get(running, f"rollout?mode={mode}")
+        assert answer["rollouts"][0]["responses_create_params"]["tools"][0]["parameters"] == schema
+
+
 async def test_rows_hold_every_token_of_the_records(proxy: StartProxy, engine: ScriptedEngine) -> None:
     running = await proxy()
     await tool_loop(running, engine)

@@ -83,7 +83,9 @@ def test_the_mask_is_one_exactly_on_generated_ids_that_are_trained(captured: Cap
 
 @given(st.lists(chains(), max_size=4), st.sampled_from(["rows.jsonl", "rows.parquet"]))
 def test_files_hold_rows_exactly(tmp_path_factory: Any, drawn: list[Captured], name: str) -> None:
-    rows = [row(captured, untrained={0}, metadata={"n": len(captured), "é": None}) for captured in drawn]
+    rows = [
+        row(captured, untrained={0}, metadata={"n": len(captured), "é": None, "large": 2**70}) for captured in drawn
+    ]
     path = tmp_path_factory.getbasetemp() / name
     assert write_rows(path, rows) == len(rows)
     read = list(read_rows(path))

@@ -112,7 +112,10 @@ async def test_a_proxy_that_does_not_know_the_session(proxy: StartProxy) -> None
 
 
 def test_a_proxy_that_is_not_there() -> None:
-    with refused_port() as port, pytest.raises(SourceError, match=f"127.0.0.1:{port}: ") as refused:
+    with (
+        refused_port() as port,
+        pytest.raises(SourceError, match=rf"^127\.0\.0\.1:{port} cannot be read: Connection refused$") as refused,
+    ):
         build_lineage(read_session(f"http://name:secret@127.0.0.1:{port}", "s"))
     assert "secret" not in str(refused.value)
 
