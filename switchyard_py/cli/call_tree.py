@@ -177,15 +177,25 @@ class _Drawing:
         leaf = self._calls[chain.leaf]
         generated = sum(self._calls[index].generation_tokens for index in chain.calls)
         tokens = f"{leaf.prompt_tokens + leaf.generation_tokens} tokens, {generated} generated"
-        after = "" if chain.predecessor is None else f"; continues chain {chain.predecessor} with a compacted history"
-        text = f"{record_numbers(chain.calls)}: {tokens}{after}"
+        text = f"{record_numbers(chain.calls)}: {tokens}{self._after(chain)}"
         mark = "*" if number == self._lineage.main.chain else " "
         yield from self._terminal.wrap(text, f"  {number:>4}{mark}  {chain.role:8} ", " " * 18)
         yield " " * 18 + verdict_text(verdict, self._terminal)
 
+    def _after(self, chain: Chain) -> str:
+        """Which calls of the same agent come before the chain and are not in it."""
+        if chain.predecessor is not None:
+            return f"; continues chain {chain.predecessor} with a compacted history"
+        parted = [index for index in chain.calls if index in self._diagnoses]
+        if not parted:
+            return ""
+        before = self._diagnoses[parted[-1]].predecessor
+        return f"; record {parted[-1]} continues record {before} without its tokens"
+
     def main(self) -> Iterator[str]:
         main = self._lineage.main
-        text = f"main chain: {'none' if main.chain is None else f'{main.chain} (*)'}, {main.reason.explanation}"
+        named = "no main chain:" if main.chain is None else f"main chain: {main.chain} (*),"
+        text = f"{named} {main.reason.explanation}"
         if main.candidates:
             text += f"; it may end with record {' or '.join(map(str, main.candidates))}"
         yield from self._terminal.wrap(text, "  ")

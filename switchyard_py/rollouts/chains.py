@@ -58,7 +58,7 @@ class MainReason(StrEnum):
 
     ONLY_CHAIN = "only_chain", "the session is one chain"
     LAST_TURN = "last_turn", "it ends with the last turn of the agent: no sub-agent, no side call, no superseded retry"
-    NO_TURN = "no_turn", "no turn of the agent itself has tokens"
+    NO_TURN = "no_turn", "none of the agent's own turns was recorded with its tokens"
     OVERLAPPING = "overlapping", "turns that were not continued ran at the same time: any of them may be the last"
     UNDECIDED_RETRY = "undecided_retry", "the last step has several answers, and nothing says which one the agent used"
 

@@ -43,8 +43,13 @@ class Lineage:
 
     @property
     def parent_session_id(self) -> str | None:
-        """The session that the first call names that names any as its parent."""
-        return next((call.parent_session_id for call in self.forest.calls if call.parent_session_id), None)
+        """The session that a call names as its parent, the first one that names another than this.
+
+        In a session that was given to several agents of one harness, their parents are among them.
+        """
+        calls = self.forest.calls
+        here = {self.session_id, *(call.own_session for call in calls), None}
+        return next((call.parent_session_id for call in calls if call.parent_session_id not in here), None)
 
     def to_json(self) -> dict[str, Any]:
         """All of it but the ids, log-probs and messages, of types that JSON has."""

@@ -58,7 +58,7 @@ def test_a_conversation_is_one_line_down(invoke: Any, mixed: Path) -> None:
         (
             "undecided",
             ["0 ○ turn valid", "1 ├─○ turn valid", "2 ○ turn valid"],
-            "main chain: none, the last step has several answers, and nothing says which one the agent used; it may "
+            "no main chain: the last step has several answers, and nothing says which one the agent used; it may "
             "end with record 1 or 2",
         ),
         (
@@ -66,6 +66,7 @@ def test_a_conversation_is_one_line_down(invoke: Any, mixed: Path) -> None:
             ["0 ○ turn valid", "1 ● turn valid"],
             "most likely cause: the agent did not send the reasoning back",
         ),
+        ("forgets", ["0 ○ turn valid", "1 ● turn valid"], "generated; record 1 continues record 0 without its tokens"),
         (
             "compaction",
             ["0 ○ turn valid", "1 ○ turn valid", "2 ○ turn valid", "3 ● turn valid", "4 ● turn valid"],
@@ -113,8 +114,7 @@ def test_agents_have_letters_where_there_are_several(invoke: Any, mixed: Path) -
 def test_a_session_without_records(invoke: Any, mixed: Path) -> None:
     text = shown(invoke, mixed, "failures-0")
     assert "calls: 1 begun, 1 failed" in text
-    assert "no records\n\n  main chain: none" in text
-    assert "main chain: none, no turn of the agent itself has tokens" in text
+    assert "no records\n\n  no main chain: none of the agent's own turns was recorded with its tokens" in text
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import sys
 from inspect import ismodule
 
 import orjson
-from session_records import conversation, envelope, lineage_of, recorded
+from session_records import assistant, conversation, envelope, lineage_of, record, recorded, user
 
 from switchyard_py import rollouts
 from switchyard_py.rollouts import SessionLink, accept, link_sessions, read_session
@@ -51,3 +51,18 @@ def test_sessions_are_linked_to_their_parents() -> None:
         SessionLink("child", "s", known=True),
         SessionLink("o", "gone", known=False),
     ]
+
+
+def test_a_session_with_several_agents_is_no_child_of_one_of_them() -> None:
+    main = record(0, [1], [2], [user("q"), assistant("a")], call={"agent": {"x-session-id": "ses_0"}})
+    child = record(
+        1,
+        [3],
+        [4],
+        [user("q"), assistant("a")],
+        parent_session_id="ses_0",
+        call={"agent": {"x-session-id": "ses_1"}},
+    )
+    assert lineage_of([main, child]).parent_session_id is None
+    assert lineage_of([child]).parent_session_id == "ses_0"
+    assert lineage_of([child | {"parent_session_id": "s"}]).parent_session_id is None
