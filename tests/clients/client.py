@@ -17,6 +17,8 @@ from running_proxy import RunningProxy
 PAGE_URL = "http://127.0.0.1:4000"
 """Where the proxy is in the pages."""
 RUN_SECONDS = 120
+ERRAND_MARK = "ERRAND:"
+"""Begins what a sub-agent is told to do."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 
 from clients.client import RUN_SECONDS, Client, OpenWorkplace, StartStage, every_client
+from clients.lineages import Expected
 from stored_calls import FaultyFilesystem, SlowFilesystem
+
+from switchyard_py.rollouts import MainReason
 
 TASK = "Look at the records."
 SLOW_SECONDS = 3.0
@@ -52,9 +55,10 @@ async def test_with_a_slow_store_the_tool_runs_after_the_record_is_there(
 
 @every_client
 async def test_with_a_store_that_refuses_everything_the_tool_never_runs(
-    client: Client, workplace: OpenWorkplace, stage: StartStage, tmp_path: Path
+    client: Client, workplace: OpenWorkplace, stage: StartStage, expected: Expected, tmp_path: Path
 ) -> None:
     place = workplace(client)
+    expected.no_main = MainReason.NO_TURN
     filesystem = IntentsOnly()
     running, engine = await stage(script(client, tmp_path / "rl_data"), filesystem=filesystem)
     working = asyncio.create_task(place.run(TASK, url=running.url, session="s"))

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clients.client import CLIENTS, OpenWorkplace, StartStage
+from clients.client import CLIENTS, ERRAND_MARK, OpenWorkplace, StartStage
+from clients.lineages import Expected, is_errand
+
+from switchyard_py.rollouts import Cause
 
 TASK = "Delegate the greeting."
-ERRAND = "ERRAND: write the greeting."
+ERRAND = f"{ERRAND_MARK} write the greeting."
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Delegation:
     also: Mapping[str, object]
     origin: Callable[[dict[str, Any]], tuple[str | None, str | None]]
     """The agent that made the call of a record, and the one it works for."""
+    breaks: tuple[Cause, ...] = ()
 
 
 DELEGATIONS = {
@@ -39,6 +43,8 @@ DELEGATIONS = {
             record["call"]["agent"]["thread-id"],
             record["call"]["agent"].get("x-codex-parent-thread-id"),
         ),
+        # That the sub-agent is done comes as a message of the user, before which the template drops all thinking.
+        breaks=(Cause.STRIPPED_BY_TEMPLATE,),
     ),
     # The header names sub-agents only: the main agent is the one without.
     "claude-code": Delegation(
@@ -71,9 +77,10 @@ def script(name: str, directory: Path) -> list[dict[str, object]]:
 @pytest.mark.parametrize("session", ["s", ""], ids=["assigned session", "native session"])
 @pytest.mark.parametrize("name", DELEGATIONS)
 async def test_the_records_say_which_agent_made_each_call(
-    name: str, session: str, workplace: OpenWorkplace, stage: StartStage, tmp_path: Path
+    name: str, session: str, workplace: OpenWorkplace, stage: StartStage, expected: Expected, tmp_path: Path
 ) -> None:
     place = workplace(CLIENTS[name])
+    expected.breaks = [*DELEGATIONS[name].breaks]
     running, _ = await stage(script(name, tmp_path / "rl_data"))
     assert await place.run(TASK, url=running.url, session=session) == 0, place.log
     assert (place.workspace / "greeting.txt").read_text() == "hello\n"
@@ -82,9 +89,7 @@ async def test_the_records_say_which_agent_made_each_call(
     assert all(record["is_valid"] for record in records)
     by_agent: dict[str, set[tuple[str | None, str | None]]] = {"main": set(), "sub": set()}
     for record in records:
-        asked = [message["content"] for message in record["messages"] if message["role"] == "user"]
-        who = "sub" if any(ERRAND in str(text) for text in asked) else "main"
-        by_agent[who].add(DELEGATIONS[name].origin(record))
+        by_agent["sub" if is_errand(record) else "main"].add(DELEGATIONS[name].origin(record))
     ((main, nobody),) = by_agent["main"]
     ((sub, parent),) = by_agent["sub"]
     assert sub not in (main, None)

@@ -5,6 +5,9 @@ import socket
 
 import pytest
 from clients.client import CLIENTS, Client, OpenWorkplace, StartStage, every_client
+from clients.lineages import Expected
+
+from switchyard_py.rollouts import Cause
 
 TASK = "Write the greeting."
 
@@ -41,18 +44,16 @@ async def test_a_task_is_done_and_captured(client: Client, workplace: OpenWorkpl
     ]
     assert {record["call"]["streamed"] for record in records} == {client.streams}
     assert {record["call"]["kind"] for record in records} == {"main"}
-    # What the agent sends back is what it was sent, so the three calls are one sequence for a trainer.
-    seen: list[int] = []
-    for record in records:
-        assert record["prompt_token_ids"][: len(seen)] == seen, record["messages"]
-        seen = record["prompt_token_ids"] + record["generation_token_ids"]
 
 
 @every_client
 async def test_a_busy_and_a_broken_engine_are_outlasted(
-    client: Client, workplace: OpenWorkplace, stage: StartStage
+    client: Client, workplace: OpenWorkplace, stage: StartStage, expected: Expected
 ) -> None:
     place = workplace(client)
+    if client.name == "claude-code":
+        # It asks to go on in a message of the user, before which the template drops all thinking.
+        expected.breaks = [Cause.STRIPPED_BY_TEMPLATE]
     # The second answer is a 429, and the one after next breaks off in the middle.
     running, engine = await stage(script(client), ({"call": 2, "status": 429}, {"call": 4, "cut_after": 40}))
     assert await place.run(TASK, url=running.url, session="s") == 0, place.log
