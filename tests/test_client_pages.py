@@ -36,6 +36,8 @@ def test_the_page_names_the_version_that_is_installed(client: str) -> None:
     text = (PAGES / f"{client}.md").read_text()
     for said in installed.groups():
         assert said in text
+    assert re.search(rf"^(npm|pip) install .*{installed[1]}(@|==){installed[2]}\b", text, re.MULTILINE)
+    assert "(index.md#when-nothing-is-captured)" in text
 
 
 def test_every_page_is_in_the_list() -> None:
