@@ -1,6 +1,6 @@
 """Measures what the proxy costs, beside the forwarder anybody would write first.
 
-    make bench                      everything: under six minutes on two cores
+    make bench                      everything: under nine minutes on two cores
     make bench ARGS=--quick         one short round of each: figures to look at, not to quote
 
 Bars are printed beside the figures they are about. A missed one does not fail the run; a call that was not answered or
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import httpx
 import orjson
-from benchmarks import buffered, health, report, sampling, streams, wrk
+from benchmarks import buffered, dialects, health, report, sampling, streams, wrk
 from benchmarks.rig import check_room
 
 RAM_DIRECTORY = Path("/dev/shm")
@@ -27,7 +27,7 @@ PROFILE_SECONDS = 10.0
 COMPLETE = "Every call was answered with 200, and every captured one is recorded as valid."
 
 T = TypeVar("T")
-R = TypeVar("R", buffered.Result, streams.Result, health.Result)
+R = TypeVar("R", buffered.Result, streams.Result, dialects.Result, health.Result)
 
 
 def main() -> int:
@@ -75,6 +75,10 @@ class Benchmark:
             (line.name, partial(streams.measure, line, options.ram_dir, min(line.rounds, self._rounds)))
             for line in streams.LINES
         ]
+        others = [
+            (line.name, partial(dialects.measure, line, options.ram_dir, min(line.rounds, self._rounds), seconds))
+            for line in dialects.LINES
+        ]
         probed = [
             (name, partial(measure, options.ram_dir, 4 * seconds)) for name, measure in health.MEASUREMENTS.items()
         ]
@@ -84,6 +88,7 @@ class Benchmark:
         ]
         self._show(report.buffered_table, self._counted(calls))
         self._show(report.stream_table, self._counted(streamed))
+        self._show(report.dialect_table, self._counted(others))
         self._show(report.health_table, self._counted(probed))
         self._show(sampling.table, self._measured(profiled))
         wrong = [*self._faults, *report.faults(self._results)]

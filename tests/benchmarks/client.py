@@ -10,12 +10,13 @@ import re
 import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar, cast
 
 import uvloop
 
 SESSIONS = 64
-PATH = "/v1/chat/completions"
+CHAT = "/v1/chat/completions"
 CALL_SECONDS = 120.0
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d+)")
@@ -120,15 +121,16 @@ def _run(load: Coroutine[None, None, T]) -> T:
     raise RuntimeError(f"a call was not answered: {reason or type(reason).__name__}") from reason
 
 
-def http_request(body: bytes, session: str) -> bytes:
+def http_request(body: bytes, session: str, path: str = CHAT) -> bytes:
     """One call as bytes on the wire."""
-    head = f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     return f"{head}proxy_x_session_id: {session}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def buffered_load(port: int, body: bytes, connections: int, *, seconds: float) -> Load:
+def buffered_load(port: int, body: bytes, connections: int, *, seconds: float, path: str = CHAT) -> Load:
     """Keep so many connections busy for so long; calls that were sent are waited for."""
-    return _run(_buffered_load(port, body, connections, seconds))
+    requests = itertools.cycle(http_request(body, f"bench-{number}", path) for number in range(SESSIONS))
+    return _run(_buffered_load(port, requests, connections, seconds))
 
 
 def fixed_load(port: int, body: bytes, connections: int, sessions: list[str]) -> Load:
@@ -137,19 +139,32 @@ def fixed_load(port: int, body: bytes, connections: int, sessions: list[str]) ->
     return _run(_drive(port, connections, requests))
 
 
-def stream_load(port: int, body: bytes, connections: int, streams: int, stream_seconds: float) -> list[Answer]:
+def stream_load(
+    port: int, body: bytes, connections: int, streams: int, stream_seconds: float, path: str = CHAT
+) -> list[Answer]:
     """Play so many streams on each connection, one after another; return all but the first of each, a warm-up.
 
     Connection i of n starts i/n of a stream's length after the first, so the streams that count begin one by one
     while all connections are busy.
     """
-    return _run(_stream_load(port, body, connections, streams, stream_seconds))
+    (answers,) = mixed_streams(port, [(body, path)], connections, streams, stream_seconds)
+    return answers
 
 
-async def _buffered_load(port: int, body: bytes, connections: int, seconds: float) -> Load:
-    names = itertools.cycle(http_request(body, f"bench-{number}") for number in range(SESSIONS))
+def mixed_streams(
+    port: int, asked: list[tuple[bytes, str]], connections: int, streams: int, stream_seconds: float
+) -> list[list[Answer]]:
+    """The same for several requests, each a body and its path, that take turns from connection to connection; the
+    answers of each."""
+    turns = [asked[number % len(asked)] for number in range(connections)]
+    requests = [http_request(body, f"bench-{number % SESSIONS}", path) for number, (body, path) in enumerate(turns)]
+    answers = _run(_stream_load(port, requests, streams, stream_seconds))
+    return [list(chain.from_iterable(answers[which :: len(asked)])) for which in range(len(asked))]
+
+
+async def _buffered_load(port: int, requests: Iterator[bytes], connections: int, seconds: float) -> Load:
     deadline = time.monotonic() + seconds
-    return await _drive(port, connections, itertools.takewhile(lambda _: time.monotonic() < deadline, names))
+    return await _drive(port, connections, itertools.takewhile(lambda _: time.monotonic() < deadline, requests))
 
 
 async def _drive(port: int, connections: int, requests: Iterator[bytes]) -> Load:
@@ -172,21 +187,17 @@ async def _drive(port: int, connections: int, requests: Iterator[bytes]) -> Load
     return Load(len(times), failed, time.monotonic() - started, quantile(times, 0.5), quantile(times, 0.99))
 
 
-async def _stream_load(port: int, body: bytes, connections: int, streams: int, stream_seconds: float) -> list[Answer]:
-    counted: list[Answer] = []
-
-    async def play(number: int) -> None:
-        request = http_request(body, f"bench-{number % SESSIONS}")
-        await asyncio.sleep(stream_seconds * number / connections)
+async def _stream_load(port: int, requests: list[bytes], streams: int, stream_seconds: float) -> list[list[Answer]]:
+    async def play(number: int, request: bytes) -> list[Answer]:
+        await asyncio.sleep(stream_seconds * number / len(requests))
         connection = await _connect(port)
         answers = [await connection.call(request) for _ in range(streams)]
-        counted.extend(answers[1:])
         connection.close()
+        return answers[1:]
 
     async with asyncio.TaskGroup() as group:
-        for number in range(connections):
-            group.create_task(play(number))
-    return counted
+        playing = [group.create_task(play(number, request)) for number, request in enumerate(requests)]
+    return [each.result() for each in playing]
 
 
 async def _connect(port: int) -> Connection:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.fast_engine PORT small|large|stream GAP_SECONDS
 
-The reply has the captured form for everybody, because it is the cost of handling that reply that is compared.
+The reply has the captured form for everybody, because it is the cost of handling that reply that is compared. A stream
+tells the usage in every chunk where it is asked to, as the proxy asks for the dialect messages.
 """
 
 import asyncio
@@ -13,9 +14,10 @@ from functools import partial
 from typing import cast
 
 import uvloop
-from benchmarks.payloads import STAMP, payload
+from benchmarks.payloads import STAMP, Payload, payload
 
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+COUNTED = b'"continuous_usage_stats":true'
 NOT_A_CALL = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 27\r\n\r\n" + (
     b'{"object":"list","data":[]}'
 )
@@ -24,8 +26,9 @@ NOT_A_CALL = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-leng
 class Connection(asyncio.Protocol):
     """Answers one request after another; a client does not send the next before it has the reply."""
 
-    def __init__(self, frames: tuple[bytes, ...], gap: float) -> None:
-        self._frames = frames
+    def __init__(self, plain: tuple[bytes, ...], counted: tuple[bytes, ...], gap: float) -> None:
+        self._plain = plain
+        self._counted = counted
         self._gap = gap
         self._head = b""
         self._unread = 0
@@ -51,7 +54,10 @@ class Connection(asyncio.Protocol):
             length = CONTENT_LENGTH.search(head)
             self._unread = (int(length[1]) if length else 0) - len(body)
             self._is_call = head.startswith(b"POST")
+            self._frames = self._plain
             self._head = b""
+        if COUNTED in data:
+            self._frames = self._counted
         if self._unread == 0:
             self._answer()
 
@@ -74,19 +80,20 @@ class Connection(asyncio.Protocol):
             self._send_later(number + 1)
 
 
-def frames(name: str) -> tuple[bytes, ...]:
+def frames(answer: Payload, *, counted: bool = False) -> tuple[bytes, ...]:
     """The reply of a payload as bytes on the wire, one item for each time the engine writes."""
-    answer = payload(name)
     if not answer.streamed:
         (body,) = answer.reply
         return (b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body,)
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-    role, *tokens, usage, done = (b"%x\r\n%b\r\n" % (len(event), event) for event in answer.reply)
+    events = answer.counted if counted else answer.reply
+    role, *tokens, usage, done = (b"%x\r\n%b\r\n" % (len(event), event) for event in events)
     return (head + role, *tokens[:-1], tokens[-1] + usage + done + b"0\r\n\r\n")
 
 
 async def serve(port: int, name: str, gap: float) -> None:
-    connection = partial(Connection, frames(name), gap)
+    answer = payload(name)
+    connection = partial(Connection, frames(answer), frames(answer, counted=True), gap)
     server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 

@@ -29,40 +29,72 @@ _WORDS = (
 )
 
 
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+"""Where each dialect is spoken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A request body and what the engine answers: one body, or the events of a stream in order."""
+    """A request body and what the engine answers: one body, or the events of a stream in order.
+
+    `counted` are those of a stream that was asked to tell the usage in every chunk, as it is for the dialect messages.
+    """
 
     name: str
+    path: str
     request: bytes
     reply: tuple[bytes, ...]
     streamed: bool
+    counted: tuple[bytes, ...] = ()
 
 
-def payload(name: str) -> Payload:
+def payload(name: str, dialect: str = "chat") -> Payload:
     """The payload `small`, `large`, `stream` or `short`, the same bytes in every process."""
+    path = PATHS[dialect]
     if name == "small":
-        return Payload(name, _request(2_000, 2), (_reply(160, 11),), streamed=False)
+        return Payload(name, path, _request(dialect, 2_000, 2), (_reply(160, 11),), streamed=False)
     if name == "large":
-        return Payload(name, _request(400_000, 120), (_reply(40_000, 1_000),), streamed=False)
+        return Payload(name, path, _request(dialect, 400_000, 120), (_reply(40_000, 1_000),), streamed=False)
     if name in ("stream", "short"):
         chunks = STREAM_CHUNKS if name == "stream" else SHORT_CHUNKS
-        request = _request(2_000, 2, stream=True, stream_options={"include_usage": True})
-        return Payload(name, request, tuple(_events(160, chunks)), streamed=True)
+        request = _request(dialect, 2_000, 2, stream=True)
+        plain, counted = (tuple(_events(160, chunks, counted=counted)) for counted in (False, True))
+        return Payload(name, path, request, plain, streamed=True, counted=counted)
     raise ValueError(f"no payload {name!r}; use small, large, stream or short")
 
 
-def _request(size: int, messages: int, **parameters: Any) -> bytes:
-    """A conversation of about `size` bytes, spread evenly over so many messages."""
+def _request(dialect: str, size: int, messages: int, *, stream: bool = False) -> bytes:
+    """A conversation of about `size` bytes, spread evenly over so many messages, as agents of the dialect write it."""
     chance = random.Random(1)
-    body = {"model": ROUTE, "messages": [{"role": "system", "content": "You are a coding agent."}], **parameters}
+    turns: list[tuple[str, str]] = []
     for number in range(messages):
         text = ""
         while len(json.dumps(text)) < size / messages - 80:
             text += chance.choice(_WORDS) + " "
-        body["messages"].append({"role": ("user", "assistant")[number % 2], "content": text})
-    body |= {"temperature": 1.0, "top_p": 0.95, "max_tokens": 2048}
-    return json.dumps(body).encode()
+        turns.append((("user", "assistant")[number % 2], text))
+    body: dict[str, Any] = {"model": ROUTE, **_CONVERSATIONS[dialect]("You are a coding agent.", turns)}
+    if stream:
+        body |= {"stream": True, **({"stream_options": {"include_usage": True}} if dialect == "chat" else {})}
+    return json.dumps(body | {"temperature": 1.0, "top_p": 0.95}).encode()
+
+
+def _chat(system: str, turns: list[tuple[str, str]]) -> dict[str, Any]:
+    said = [{"role": role, "content": text} for role, text in [("system", system), *turns]]
+    return {"messages": said, "max_tokens": 2048}
+
+
+def _messages(system: str, turns: list[tuple[str, str]]) -> dict[str, Any]:
+    said = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
+    return {"system": [{"type": "text", "text": system}], "messages": said, "max_tokens": 2048}
+
+
+def _responses(system: str, turns: list[tuple[str, str]]) -> dict[str, Any]:
+    kinds = {"user": "input_text", "assistant": "output_text"}
+    said = [{"type": "message", "role": role, "content": [{"type": kinds[role], "text": text}]} for role, text in turns]
+    return {"instructions": system, "input": said, "max_output_tokens": 2048, "store": False}
+
+
+_CONVERSATIONS = {"chat": _chat, "messages": _messages, "responses": _responses}
 
 
 def _reply(prompt: int, sampled: int) -> bytes:
@@ -89,10 +121,11 @@ def _reply(prompt: int, sampled: int) -> bytes:
     )
 
 
-def _events(prompt: int, sampled: int) -> Iterator[bytes]:
+def _events(prompt: int, sampled: int, *, counted: bool) -> Iterator[bytes]:
     chance = random.Random(3)
     role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-    yield _event([role], prompt_token_ids=_prompt_ids(prompt), prompt_text=None)
+    so_far = [{"usage": _usage(prompt, number)} if counted else {} for number in range(sampled + 1)]
+    yield _event([role], prompt_token_ids=_prompt_ids(prompt), prompt_text=None, **so_far[0])
     for number in range(1, sampled + 1):
         token = {
             "index": 0,
@@ -101,7 +134,8 @@ def _events(prompt: int, sampled: int) -> Iterator[bytes]:
             "finish_reason": None,
             "token_ids": [chance.randrange(150_000)],
         }
-        yield _event([token | ({"finish_reason": "stop", "stop_reason": None} if number == sampled else {})])
+        end = {"finish_reason": "stop", "stop_reason": None} if number == sampled else {}
+        yield _event([token | end], **so_far[number])
     yield _event([], usage=_usage(prompt, sampled))
     yield b"data: [DONE]\n\n"
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 import orjson
 import uvloop
 from benchmarks.fast_engine import CONTENT_LENGTH, NOT_A_CALL, frames
+from benchmarks.payloads import payload
 
 NAME = re.compile(rb"\r\nx-request-id: *([^\r]+)", re.IGNORECASE)
 GATHER = re.compile(rb"GET /gather/(\d+) ")
@@ -25,10 +26,10 @@ STREAMED = re.compile(rb'"stream": ?true')
 class Engine:
     """The slots, the line before them, and the account."""
 
-    def __init__(self, slots: int, gap: float, payload: str) -> None:
+    def __init__(self, slots: int, gap: float, stream: str) -> None:
         self.gap = gap
-        self.whole = frames("small")
-        self.stream = frames(payload)
+        self.whole = frames(payload("small"))
+        self.stream = frames(payload(stream))
         self.account: dict[str, list[str]] = {"started": [], "completed": [], "aborted": []}
         self._free = slots
         self._line: deque[Connection] = deque()

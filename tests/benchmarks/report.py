@@ -7,9 +7,9 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from benchmarks import buffered, health, streams
+from benchmarks import buffered, dialects, health, streams
 
-Result = buffered.Result | streams.Result | health.Result
+Result = buffered.Result | streams.Result | dialects.Result | health.Result
 
 
 def machine() -> str:
@@ -67,6 +67,33 @@ def stream_table(results: Sequence[streams.Result]) -> Iterator[str]:
         yield _row("", "yardstick", *_stream(result.yardstick), "", "", "")
 
 
+def dialect_table(results: Sequence[dialects.Result]) -> Iterator[str]:
+    """One row a dialect, chat first; ratios are to chat in the same rounds, times are median / 99th percentile."""
+    yield from _header(
+        "load",
+        "dialect",
+        "CPU ms/call",
+        "call ms",
+        "first chunk +ms",
+        "token +ms",
+        "CPU ratio",
+        "first chunk ratio",
+        "bar",
+    )
+    for result in results:
+        for side in result.sides:
+            times = ("" if pair is None else "{:.2f} / {:.2f}".format(*pair) for pair in _times(side))
+            name = result.line.name if side is result.sides[0] else ""
+            rated = ("", "", "")
+            if side is not result.sides[0]:
+                first = side.first_ratio
+                shown = "" if first is None else f"{first:.2f} (p{100 * result.line.bar_at:g})"
+                most = max([*([median(side.ratios)] if side.ratios else []), *([] if first is None else [first])])
+                rated = (_spread(side.ratios) if side.ratios else "", shown, verdict(most, dialects.RATIO_BAR))
+            cpu = "" if side.cpu_ms is None else f"{side.cpu_ms:.2f}"
+            yield _row(name, side.dialect, cpu, *times, *rated)
+
+
 def health_table(results: Sequence[health.Result]) -> Iterator[str]:
     """One row a kind of work."""
     yield from _header("/health of the proxy during", "probes", "p50 ms", "p99 ms", "most ms", "bar (p99)")
@@ -100,6 +127,10 @@ def _stream(side: streams.Side) -> tuple[str, ...]:
 
 def _spread(values: list[float]) -> str:
     return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _times(side: dialects.Side) -> tuple[tuple[float, float] | None, ...]:
+    return side.call_ms, side.added_first, side.added_token
 
 
 def _header(*titles: str) -> Iterator[str]:

@@ -45,11 +45,13 @@ class Rig:
     directory: Path
     body_file: Path
 
-    def load(self, process: Process, connections: int, seconds: float) -> Load:
-        """Keep a server busy with buffered calls."""
+    def load(self, process: Process, connections: int, seconds: float, asked: Payload | None = None) -> Load:
+        """Keep a server busy with buffered calls; `asked` are other ones than those of the payload."""
+        asked = asked or self.payload
         if wrk.available():
-            return wrk.load(process.port, self.body_file, connections, seconds=seconds)
-        return client.buffered_load(process.port, self.payload.request, connections, seconds=seconds)
+            self.body_file.write_bytes(asked.request)
+            return wrk.load(process.port, self.body_file, connections, seconds=seconds, path=asked.path)
+        return client.buffered_load(process.port, asked.request, connections, seconds=seconds, path=asked.path)
 
     def account(self) -> Account:
         """The account of all sessions, as the proxy serves it."""
@@ -72,15 +74,13 @@ def rig(payload: Payload, room: Path, gap: float = 0.0) -> Iterator[Rig]:
     with ExitStack() as stack:
         scratch = Path(tempfile.mkdtemp(prefix="switchyard-bench-", dir=room))
         stack.callback(shutil.rmtree, scratch)
-        body_file = scratch / "request.json"
-        body_file.write_bytes(payload.request)
         arguments = ["-m", "benchmarks.fast_engine", "{port}", payload.name, str(gap)]
         engine = stack.enter_context(Process("the engine", arguments, scratch / "engine.log"))
         url = f"http://127.0.0.1:{engine.port}/v1"
         ours = stack.enter_context(proxy(url, scratch))
         naive = ["-m", "benchmarks.naive_proxy", "{port}", url]
         yardstick = stack.enter_context(Process("the yardstick", naive, scratch / "yardstick.log"))
-        yield Rig(engine, ours, yardstick, payload, scratch / RECORDS, body_file)
+        yield Rig(engine, ours, yardstick, payload, scratch / RECORDS, scratch / "request.json")
 
 
 def proxy(url: str, scratch: Path) -> Process:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from benchmarks.client import CALL_SECONDS, PATH, SESSIONS, Load
+from benchmarks.client import CALL_SECONDS, CHAT, SESSIONS, Load
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 
@@ -14,7 +14,7 @@ def available() -> bool:
     return shutil.which("wrk") is not None
 
 
-def load(port: int, body_file: Path, connections: int, *, seconds: float) -> Load:
+def load(port: int, body_file: Path, connections: int, *, seconds: float, path: str = CHAT) -> Load:
     """Keep so many connections busy for so long; calls that were sent are waited for.
 
     Raises RuntimeError when not every call was answered. Connections that a server closes when idle, which wrk counts
@@ -22,7 +22,7 @@ def load(port: int, body_file: Path, connections: int, *, seconds: float) -> Loa
     """
     limit = seconds + CALL_SECONDS
     command = ["wrk", "-t1", f"-c{connections}", f"-d{limit:.0f}s", f"--timeout={CALL_SECONDS:.0f}s", "-s", str(SCRIPT)]
-    command += [f"http://127.0.0.1:{port}{PATH}", "--", str(seconds), str(body_file), str(SESSIONS)]
+    command += [f"http://127.0.0.1:{port}{path}", "--", str(seconds), str(body_file), str(SESSIONS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         drained: list[str] = []
