@@ -1,13 +1,14 @@
 """The agent's end of one call: its request body, whether it is still there, and what it has been sent.
 
-Under ASGI `send` never fails, and a disconnect is only seen by whoever waits for it: so one small task waits, from the
-moment the body is read until the answer is complete.
+Under ASGI `send` never fails, and a disconnect is only seen by whoever waits for it. A task that waits costs a call
+some percent, so the server's end of the connection tells, from when the body is read until the answer is complete.
 """
 
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -33,11 +34,18 @@ PEER = "switchyard.peer"
 class Peer:
     """What the server knows of the other side of a connection."""
 
-    __slots__ = ("stalled",)
+    __slots__ = ("stalled", "watchers")
 
     def __init__(self) -> None:
         self.stalled = False
         """It was cut off, because it had stopped reading."""
+        self.watchers: set[Callable[[], None]] = set()
+        """Whom `leave` tells."""
+
+    def leave(self) -> None:
+        """The connection is lost."""
+        for tell in list(self.watchers):
+            tell()
 
 
 class AgentGone(Exception):
@@ -80,34 +88,39 @@ class Agent:
         self._request_id_headers = request_id_headers
         # Heartbeats come from a task of their own.
         self._sending = asyncio.Lock()
-        self._watch: asyncio.Task[None] | None = None
+        self._peer: Peer = scope[PEER]
         self._waiting: asyncio.Task[object] | None = None
         self._interruption: Callable[[], Exception] | None = None
 
     async def read_body(self, limit: int, stall_seconds: float) -> bytes:
-        """The request's body; the agent is watched from here on.
+        """The request's body; the agent is watched from here on. To be called while it is `present`, which also raises
+        RequestStalled when nothing of the body came for `stall_seconds`.
 
         Raises:
-            RequestRefused: it is compressed, larger than `limit` bytes, or nothing of it came for `stall_seconds`; the
-                rest is left unread.
+            RequestRefused: it is compressed or larger than `limit` bytes; the rest is left unread.
             AgentGone: the connection closed before its end.
         """
         headers = dict(self.scope["headers"])
         _check_encoding(headers.get(b"content-encoding", b""))
         declared = headers.get(b"content-length", b"")
         _check_size(int(declared) if declared.isdigit() else 0, limit)
+        loop = asyncio.get_running_loop()
         parts: list[bytes] = []
         size, more = 0, True
         while more:
-            with self.observation.waiting:
-                message = await _within(stall_seconds, self._receive)
+            stalled = loop.call_later(stall_seconds, self.interrupt, partial(_stalled, stall_seconds))
+            try:
+                with self.observation.waiting:
+                    message = await self._receive()
+            finally:
+                stalled.cancel()
             if message["type"] == "http.disconnect":
                 self.gone = True
                 raise AgentGone
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
             _check_size(size, limit)
-        self._watch = asyncio.create_task(self._wait_for_disconnect())
+        self._peer.watchers.add(self._leave)
         return b"".join(parts)
 
     @contextmanager
@@ -183,8 +196,7 @@ class Agent:
     def close(self) -> None:
         """Stop watching; a call without a whole answer is over now."""
         self.observation.end(self.request_id, CUT_SHORT)
-        if self._watch is not None:
-            self._watch.cancel()
+        self._peer.watchers.discard(self._leave)
 
     async def _transmit(self, body: bytes, *, more: bool) -> None:
         async with self._sending:
@@ -204,27 +216,18 @@ class Agent:
     def _note_sent(self) -> None:
         self.sent_at = asyncio.get_running_loop().time()
 
-    async def _wait_for_disconnect(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        if self.finished:
-            return
-        self.gone = True
-        peer: Peer | None = self.scope.get(PEER)
-        self.interrupt(AgentStalled if peer is not None and peer.stalled else AgentGone)
+    def _leave(self) -> None:
+        if not self.finished:
+            self.gone = True
+            self.interrupt(AgentStalled if self._peer.stalled else AgentGone)
 
 
-async def _within(seconds: float, receive: Receive) -> Message:
-    """The next message. Raises RequestStalled when none comes for so long."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await receive()
-    except TimeoutError:
-        text = (
-            f"The request's body stopped: nothing of it came for {seconds:g} s, the limit `server.agent_stall_seconds` "
-            "of this proxy."
-        )
-        raise RequestStalled(text) from None
+def _stalled(seconds: float) -> RequestStalled:
+    text = (
+        f"The request's body stopped: nothing of it came for {seconds:g} s, the limit `server.agent_stall_seconds` "
+        "of this proxy."
+    )
+    return RequestStalled(text)
 
 
 def _check_encoding(encoding: bytes) -> None:

@@ -101,6 +101,7 @@ class PeerConnection(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         self._running = None
+        self._peer.leave()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -111,8 +112,12 @@ class PeerConnection(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        if not self.offers_upgrade:
-            super().on_message_complete()
+        if self.offers_upgrade:
+            return
+        super().on_message_complete()
+        if not self.pipeline:
+            # uvicorn stops when much of a body waits. Only who reads sees that the peer goes.
+            self.flow.resume_reading()
 
     def head_without_offer(self) -> bytes:
         """The head of the request that has just been read, without what offers another protocol."""

@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
+from switchyard_py.config import ServerSettings
+from switchyard_py.connection import ServerConfig
+
 START_POLL_SECONDS = 0.01
 CLOSE_SECONDS = 1
 
@@ -32,8 +35,11 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[str]:
     Raises:
         NotStarted: the application failed to start.
     """
-    config = uvicorn.Config(
-        app, lifespan="auto", log_config=None, log_level="error", timeout_graceful_shutdown=CLOSE_SECONDS
+    config = ServerConfig(
+        app,
+        agent_stall_seconds=ServerSettings.agent_stall_seconds,
+        log_level="error",
+        timeout_graceful_shutdown=CLOSE_SECONDS,
     )
     # Inherited by each connection. asyncio sets it on sockets of an explicit protocol number only, and without it the
     # second call of a connection waits 40 ms for an acknowledgement, then comes all at once.

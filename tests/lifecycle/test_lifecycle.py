@@ -5,26 +5,22 @@ from typing import Any
 
 import pytest
 
-from switchyard_py.agent import Agent, AgentGone
+from switchyard_py.agent import PEER, Agent, AgentGone, Peer
 from switchyard_py.errors import ShuttingDown
 from switchyard_py.lifecycle import RunningCalls
 from switchyard_py.observation import Observation
 
 
 class Connection:
-    """An agent's connection that says nothing until it is closed."""
+    """An agent's connection that says nothing more once it has sent its body."""
 
     def __init__(self) -> None:
-        self.closed = asyncio.Event()
-        self.agent = Agent({"type": "http", "headers": []}, self._receive, self._send, Observation("chat"))
-        self._sent_body = False
+        self.peer = Peer()
+        scope = {"type": "http", "headers": [], PEER: self.peer}
+        self.agent = Agent(scope, self._receive, self._send, Observation("chat"))
 
     async def _receive(self) -> dict[str, Any]:
-        if not self._sent_body:
-            self._sent_body = True
-            return {"type": "http.request", "body": b"{}", "more_body": False}
-        await self.closed.wait()
-        return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b"{}", "more_body": False}
 
     async def _send(self, _: Any) -> None:
         pass
@@ -88,14 +84,13 @@ async def test_an_agent_that_goes_at_the_end_is_interrupted_once(first: str) -> 
     await asyncio.sleep(0.01)
     if first == "the end":
         calls.end("no time left")
-        connection.closed.set()
+        connection.peer.leave()
     else:
-        connection.closed.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        connection.peer.leave()
         calls.end("no time left")
     with pytest.raises(ShuttingDown if first == "the end" else AgentGone):
         await task
     await asyncio.sleep(0.01)
     assert agent.gone
     agent.close()
+    assert not connection.peer.watchers

@@ -44,6 +44,22 @@ async def test_before_the_engine_begins_the_generation_stops(
 
 
 @HOW
+async def test_a_large_request_whose_agent_goes_stops_the_generation(
+    proxy: StartProxy, engine: ScriptedEngine, how: str
+) -> None:
+    running = await proxy()
+    engine.reply(_stall)
+    # So much of it at once that the server stops reading for a moment.
+    messages = [{"role": "user", "content": "x" * 3_000_000}]
+    agent = await RawAgent.calling(running.port, "s", messages=messages)
+    await engine.until(lambda: engine.started == 1)
+    await getattr(agent, how)()
+    await _aborts_within_a_second(engine)
+    await running.until_fates("s", {"failed": 1})
+    await agent.leave()
+
+
+@HOW
 async def test_before_the_first_token_the_generation_stops(proxy: StartProxy, engine: ScriptedEngine, how: str) -> None:
     running = await proxy()
     engine.reply(sse_reply([], done=False, then="stall"))
