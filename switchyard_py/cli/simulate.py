@@ -65,6 +65,7 @@ def simulate(
         keep_thinking=keep_thinking,
     )
     with bind(host, port) as listener:
+        listener.listen()  # whoever reads the line may connect at once
         shown = f"[{host}]" if ":" in host else host
         typer.echo(f"simulated engine {model!r} at http://{shown}:{listener.getsockname()[1]}/v1")
         config = uvicorn.Config(
