@@ -320,6 +320,8 @@ class _ServerConnection(asyncio.Protocol):
 
     async def write(self, data: bytes) -> None:
         self._transport.write(data)
+        if self._transport.is_closing():
+            await asyncio.sleep(0)  # else a script that goes on sending never lets its end be told
         await self._writable.wait()
 
     def close(self) -> None:
