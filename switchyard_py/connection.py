@@ -6,6 +6,9 @@ disconnect, and nothing is held for it any longer. One that is slow, however slo
 
 uvicorn also loses the body of a request that offers another protocol, as Java's HTTP client does with every request.
 Here the offer is ignored, as RFC 9110 (7.8) lets a server do.
+
+And uvicorn keeps the head of a request, however large, before anybody can be asked for a key. Here it ends at
+`MAX_HEAD_BYTES`.
 """
 
 import asyncio
@@ -23,6 +26,8 @@ from switchyard_py.agent import PEER, Peer
 # Longer than the idle time of common client pools, so that it is the client that closes (AWS and nginx: 60 s).
 KEEP_ALIVE_SECONDS = 130
 LOOKS_PER_LIMIT = 10
+# A proxy before this one may write as much as a megabyte into one header.
+MAX_HEAD_BYTES = 2 * 1024 * 1024
 
 
 class ServerConfig(uvicorn.Config):
@@ -77,6 +82,8 @@ class PeerConnection(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._peer = Peer()
+        # Of the next head, or of what else is no body: the fields after the last chunk.
+        self._head_bytes = 0
         self._untaken = 0
         self._moved_at = 0.0
         self._look: asyncio.TimerHandle | None = None
@@ -111,7 +118,12 @@ class PeerConnection(HttpToolsProtocol):
         if not self.offers_upgrade:  # else the parser reads it again
             super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._head_bytes = 0
+
     def on_message_complete(self) -> None:
+        self._head_bytes = 0
         if self.offers_upgrade:
             return
         super().on_message_complete()
@@ -126,6 +138,12 @@ class PeerConnection(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            text = f"The head of the request is larger than {MAX_HEAD_BYTES} bytes, the limit of this proxy."
+            self.logger.warning(text)
+            self.send_400_response(text)
+            return
         super().data_received(data)
         if not self._answering:
             # In the middle of a head. The body has a limit of its own, which the application answers.

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from switchyard_py.agent import PEER
-from switchyard_py.connection import KEEP_ALIVE_SECONDS, ServerConfig
+from switchyard_py.connection import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, ServerConfig
 
 LIMIT = 0.2
 MUCH = 6_000_000
@@ -258,3 +258,63 @@ def test_many_offers_at_once_are_each_served() -> None:
             await agent.leave()
 
     play(scenario)
+
+
+POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
+ENDLESS = {
+    "an address": (b"GET /", b"x"),
+    "a value": (b"GET / HTTP/1.1\r\nx: ", b"x"),
+    "many fields": (b"GET / HTTP/1.1\r\n", b"x: y\r\n"),
+    "an offer": (b"GET / HTTP/1.1\r\n" + OFFERS["HTTP/2"] + b"x: ", b"x"),
+    "fields after the body": (POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n", b"x: y\r\n"),
+    "the next request": (POST + b"content-length: 1\r\n\r\nx" + b"GET / HTTP/1.1\r\n", b"x: y\r\n"),
+}
+
+
+@pytest.mark.parametrize(("begin", "more"), ENDLESS.values(), ids=ENDLESS)
+def test_a_head_without_end_is_refused_and_not_kept(begin: bytes, more: bytes) -> None:
+    async def scenario() -> None:
+        async with _served(_reads_and_answers, stall=30) as (port, state):
+            agent = await RawAgent.connected(port)
+            with suppress(ConnectionError):
+                await agent.send(begin + more * (2 * MAX_HEAD_BYTES // len(more)))
+            await _until(lambda: not state.connections)
+            await agent.leave()
+
+    play(scenario)
+
+
+def test_who_sends_too_large_a_head_is_told_the_limit() -> None:
+    async def scenario() -> None:
+        async with _served(_answers(1), stall=30) as (port, _):
+            agent = await RawAgent.connected(port)
+            await agent.send(b"GET / HTTP/1.1\r\nx: " + b"x" * MAX_HEAD_BYTES)
+            assert f"larger than {MAX_HEAD_BYTES} bytes".encode() in await agent.read_to_end()
+            await agent.leave()
+
+    play(scenario)
+
+
+def test_a_head_of_a_megabyte_is_served_and_a_body_is_no_head() -> None:
+    head = POST + b"x: " + b"x" * 1_000_000 + b"\r\n"
+    chunks = b"1\r\nx\r\n" * MAX_HEAD_BYTES
+
+    async def scenario() -> None:
+        async with _served(_reads_and_answers, stall=30) as (port, _):
+            agent = await RawAgent.connected(port)
+            for _ in range(3):  # each request has a limit of its own
+                await agent.send(
+                    head + b"content-length: %d\r\n\r\n" % (2 * MAX_HEAD_BYTES) + b"x" * 2 * MAX_HEAD_BYTES
+                )
+                assert (await agent.read(within=10)).startswith(b"HTTP/1.1 200")
+            await agent.send(POST + b"transfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
+            assert (await agent.read(within=20)).startswith(b"HTTP/1.1 200")
+            await agent.leave()
+
+    play(scenario)
+
+
+async def _reads_and_answers(scope: Scope, receive: Receive, send: Send) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await _answers(1)(scope, receive, send)
