@@ -143,6 +143,8 @@ def _reasons(judgement: Judgement, key_env: str) -> Iterator[str]:
     if lineage is None:
         return
     for fault in lineage.faults:
+        if fault.name in str(refusal):
+            continue
         yield f"cannot be read: {fault.name}: {fault.reason}"
     if not isinstance(refusal, Refusal) or refusal.rule is Rule.E4:
         yield f"its calls: {account_text(lineage)}"

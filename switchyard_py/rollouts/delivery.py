@@ -7,15 +7,16 @@ delivers a session whose own account says that something of it is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from switchyard_py.rollouts.gym_items import GymRollout, gym_rollout
 from switchyard_py.rollouts.lineage import Lineage, accept, build_lineage
-from switchyard_py.rollouts.refusal import SessionIncomplete
+from switchyard_py.rollouts.refusal import Refusal, SessionIncomplete
 from switchyard_py.rollouts.selection import Which, trainable_chains
 from switchyard_py.rollouts.source import Session
+from switchyard_py.store import Fault, State
 
 Mode = Literal["strict", "lineage"]
 
@@ -52,7 +53,13 @@ def deliver(session: Session, mode: Mode, which: Which = "main") -> Delivery:
         NothingToTrain: there is no chain of those asked for.
     """
     if mode == "strict":
-        lineage = accept(session)
+        try:
+            lineage = accept(session)
+        except Refusal as refusal:
+            # A record that does not continue what cannot be read is not to blame.
+            if unreadable := _unreadable(session.faults):
+                raise _missing(len(unreadable), unreadable) from refusal
+            raise
         check_account(lineage)
         return Delivery(lineage, (0,))
     lineage = build_lineage(session)
@@ -70,4 +77,14 @@ def check_account(lineage: Lineage) -> None:
     if open_calls:
         raise SessionIncomplete(f"calls that have not ended: {open_calls}")
     if lineage.missing:
-        raise SessionIncomplete(f"delivered calls without a record that can be read: {lineage.missing}")
+        raise _missing(lineage.missing, _unreadable(lineage.faults))
+
+
+def _unreadable(faults: Iterable[Fault]) -> list[Fault]:
+    """Those of committed records: calls in other states are not delivered, or have a placeholder."""
+    return [fault for fault in faults if fault.name.endswith(State.COMMITTED.suffix)]
+
+
+def _missing(count: int, faults: Iterable[Fault]) -> SessionIncomplete:
+    named = "".join(f"; {fault.name}: {fault.reason}" for fault in faults)
+    return SessionIncomplete(f"delivered calls without a record that can be read: {count}{named}")

@@ -31,7 +31,7 @@ class Session(ABC):
 
     `session_id` is known from the first record on. `accounting` (calls by fate, after `begun`, their sum) is known
     after the last, and null where the source has none; `faults`, the files that cannot be served, only where the
-    source is a capture directory.
+    source is a capture directory: those met so far, where the records were not read to the end.
     """
 
     def __init__(self, session_id: str | None) -> None:
@@ -189,7 +189,10 @@ class _Stored(Session):
             page = self._reader.completions(self.session_id)
             if page is None:
                 raise SourceError(f"there is no session {self.session_id!r} in {self._reader.directory}")
-            yield from page.values()
+            try:
+                yield from page.values()
+            finally:
+                self.faults = page.faults
             self.accounting = page.accounting()
             self.faults = page.faults
         except (OSError, ValueError) as error:

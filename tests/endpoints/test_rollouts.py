@@ -192,12 +192,19 @@ async def test_a_session_with_open_calls_is_not_whole(proxy: StartProxy, engine:
 async def test_a_record_that_cannot_be_read_is_missed(proxy: StartProxy, engine: ScriptedEngine) -> None:
     running = await proxy()
     await tool_loop(running, engine)
-    damaged = running.files(".json")[1]
-    damaged.write_bytes(damaged.read_bytes()[:-20])
-    for mode in ("strict", "lineage"):
-        answer = await get(running, f"rollout?mode={mode}", 422)
-        assert answer["refusal"]["code"] == "incomplete"
-        assert answer["detail"] == "delivered calls without a record that can be read: 1"
+    third = Turn(text="bye", prompt_token_ids=(*SECOND.prompt_token_ids, *SECOND.token_ids, 13))
+    await say(running, engine, third, [USER, {"role": "assistant", "content": "one file"}, USER], tools=[BASH])
+    files = running.files(".json")
+    contents = [file.read_bytes() for file in files]
+    # After the one in the middle comes a record that breaks rules without it.
+    for damaged in (files[1], files[2], files[0]):
+        for file, content in zip(files, contents, strict=True):
+            file.write_bytes(content[:-20] if file == damaged else content)
+        for mode in ("strict", "lineage"):
+            answer = await get(running, f"rollout?mode={mode}", 422)
+            assert answer["refusal"]["code"] == "incomplete"
+            says = f"delivered calls without a record that can be read: 1; {damaged.name}: corrupt: "
+            assert answer["detail"].startswith(says)
     answer = await get(running, "lineage")
     assert answer["missing"] == 1
     assert answer["faults"][0]["name"] == damaged.name
