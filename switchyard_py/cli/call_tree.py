@@ -34,6 +34,7 @@ class _Drawing:
         self._main = set(() if main is None else lineage.chains[main].calls)
         self._superseded = {index: step.kept for step in lineage.attempts for index in step.superseded}
         self._undecided = {index for step in lineage.attempts if step.undecided for index in step.calls}
+        self._continued = {lineage.forest.parent(call.index) for call in self._calls}
         self._diagnoses = {diagnosis.call: diagnosis for diagnosis in lineage.forest.diagnoses}
         agents = dict.fromkeys(call.agent for call in self._calls)
         # Ids of agents are long: a letter stands for each, where there are several.
@@ -154,8 +155,11 @@ class _Drawing:
         if link is not None and link.tools_changed:
             yield from self._remark("it has other tools than the call before")
         if index in self._superseded:
-            kept = " and ".join(map(str, self._superseded[index]))
-            yield from self._remark(f"its prompt was sent again, and the agent went on with record {kept}")
+            kept = self._superseded[index]
+            numbers = " and ".join(map(str, kept))
+            went_on = not self._continued.isdisjoint(kept)
+            text = f"the agent went on with record {numbers}" if went_on else f"record {numbers} stands for it"
+            yield from self._remark(f"its prompt was sent again, and {text}")
         if index in self._undecided:
             yield from self._remark("its prompt was answered more than once, and nothing says which answer was used")
         if index in self._diagnoses:

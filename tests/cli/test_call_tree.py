@@ -153,6 +153,18 @@ def test_a_call_that_differs_from_the_one_it_continues_says_in_what(capsys: pyte
     assert text.count("the call before") == 2
 
 
+def test_equal_answers_are_told_apart_from_one_that_the_agent_went_on_with(capsys: pytest.CaptureFixture[str]) -> None:
+    user, reply = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    twice = [call([user, reply], [1], [2], [-1.0]) for _ in range(2)]
+    print_session(build_lineage(read_session(envelope(twice))), Terminal(sys.stdout))
+    text = capsys.readouterr().out
+    assert "its prompt was sent again, and record 1 stands for it" in text
+    assert "went on" not in text
+    after = call([user, reply, user, reply], [1, 2, 3], [4], [-1.0])
+    print_session(build_lineage(read_session(envelope([*twice, after]))), Terminal(sys.stdout))
+    assert "its prompt was sent again, and the agent went on with record 1" in capsys.readouterr().out
+
+
 def test_a_thousand_calls_in_a_row_are_not_indented(capsys: pytest.CaptureFixture[str]) -> None:
     user, reply = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
     records = [call([user, reply], list(range(2 * number + 1)), [2 * number + 1], [-1.0]) for number in range(1000)]
