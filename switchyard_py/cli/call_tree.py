@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,6 +12,7 @@ from switchyard_py.cli.terminal import Terminal, printable
 from switchyard_py.rollouts import Call, Chain, Diagnosis, Lineage, Role, Verdict
 
 _INDENT = " " * 8
+_MOST_REASONS = 5
 ROLES = {
     Role.SUBAGENT: "the call of a sub-agent",
     Role.SIDE: "beside the turns: it has no tools while others have, or its agent says so",
@@ -46,6 +47,8 @@ class _Drawing:
         if lineage.parent_session_id:
             yield f"  child of the session {printable(lineage.parent_session_id)}"
         yield f"  calls: {account_text(lineage)}"
+        for text in failed(lineage):
+            yield from self._terminal.wrap(printable(text), "    ")
         if (lineage.accounting or {}).get("open"):
             yield style("  calls are still open: this is how it looks now", fg="yellow")
         if lineage.missing:
@@ -211,6 +214,15 @@ def account_text(lineage: Lineage) -> str:
     begun = account.pop("begun", len(lineage.forest.calls))
     fates = ", ".join(f"{count} {fate}" for fate, count in account.items() if count)
     return f"{begun} begun" + (f", {fates}" if fates else "")
+
+
+def failed(lineage: Lineage) -> Iterator[str]:
+    """Why calls failed, the most common reasons first."""
+    reasons = Counter(lineage.failures.values()).most_common()
+    for reason, count in reasons[:_MOST_REASONS]:
+        yield f"{count} failed: {reason}"
+    if others := sum(count for _, count in reasons[_MOST_REASONS:]):
+        yield f"{others} failed for other reasons"
 
 
 def diagnosed(diagnosis: Diagnosis) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from switchyard_py.cli.call_tree import ROLES, account_text, counted, diagnosed, record_numbers, spelled
+from switchyard_py.cli.call_tree import ROLES, account_text, counted, diagnosed, failed, record_numbers, spelled
 from switchyard_py.cli.session_sources import SessionSource, told
 from switchyard_py.cli.terminal import Terminal, printable
 from switchyard_py.rawjson import encode
@@ -148,6 +148,7 @@ def _reasons(judgement: Judgement, key_env: str) -> Iterator[str]:
         yield f"cannot be read: {fault.name}: {fault.reason}"
     if not isinstance(refusal, Refusal) or refusal.rule is Rule.E4:
         yield f"its calls: {account_text(lineage)}"
+        yield from failed(lineage)
     if isinstance(refusal, Refusal) and refusal.record is not None:
         yield from _company(lineage, refusal.record)
     for diagnosis in judgement.diagnoses:

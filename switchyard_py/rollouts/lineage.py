@@ -22,8 +22,8 @@ class Lineage:
     """What is known of a session. Calls are named by their index in `forest.calls`, chains by theirs in `chains`.
 
     `accounting` is the session's own account of its calls, null where its source gives none; `missing` counts the
-    delivered calls that are in the account and not among the records, `faults` names files that cannot be read, where
-    the source tells.
+    delivered calls that are in the account and not among the records; `failures` (reasons of failed calls by uuid) and
+    `faults` (files that cannot be read) are there where the source tells.
     """
 
     forest: Forest
@@ -35,6 +35,7 @@ class Lineage:
     chain_verdicts: tuple[Verdict, ...]
     accounting: Mapping[str, int] | None
     missing: int
+    failures: Mapping[str, str]
     faults: tuple[Fault, ...]
 
     @property
@@ -66,6 +67,7 @@ class Lineage:
                 for chain, verdict in zip(self.chains, self.chain_verdicts, strict=True)
             ],
             "main": asdict(self.main) | {"explanation": self.main.reason.explanation},
+            "failures": dict(self.failures),
             "faults": [asdict(fault) for fault in self.faults],
         }
 
@@ -186,6 +188,7 @@ def _judged(
         chain_verdicts=tuple(verdicts),
         accounting=session.accounting,
         missing=missing,
+        failures=session.failures,
         faults=tuple(session.faults),
     )
 

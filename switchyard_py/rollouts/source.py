@@ -31,13 +31,15 @@ class Session(ABC):
 
     `session_id` is known from the first record on. `accounting` (calls by fate, after `begun`, their sum) is known
     after the last, and null where the source has none; `faults`, the files that cannot be served, only where the
-    source is a capture directory: those met so far, where the records were not read to the end.
+    source is a capture directory: those met so far, where the records were not read to the end. So are `failures`,
+    the reasons of failed calls by uuid.
     """
 
     def __init__(self, session_id: str | None) -> None:
         self._session_id = session_id
         self.accounting: Mapping[str, int] | None = None
         self.faults: Sequence[Fault] = ()
+        self.failures: Mapping[str, str] = {}
 
     @property
     def session_id(self) -> str:
@@ -194,6 +196,7 @@ class _Stored(Session):
             finally:
                 self.faults = page.faults
             self.accounting = page.accounting()
+            self.failures = page.failures()
             self.faults = page.faults
         except (OSError, ValueError) as error:
             raise SourceError(

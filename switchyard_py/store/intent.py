@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["CallIntent", "decode_intent", "encode_failure", "encode_intent"]
+__all__ = ["CallIntent", "decode_intent", "encode_failure", "encode_intent", "failure_reason"]
 
 
 class CallIntent(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +26,13 @@ class CallIntent(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
 
 
+class _Failure(msgspec.Struct):
+    reason: str
+
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(CallIntent)
+_failure_decoder = msgspec.json.Decoder(_Failure)
 
 
 def encode_intent(intent: CallIntent) -> bytes:
@@ -57,6 +62,14 @@ def encode_failure(intent: CallIntent, reason: str, seen: bytes | None) -> bytes
             partial = seen.decode(errors="replace")
     body = msgspec.structs.asdict(intent) | {"reason": _storable(reason), "seen": partial}
     return _encoder.encode(body) + b"\n"
+
+
+def failure_reason(body: bytes) -> str | None:
+    """Why a call failed, None for what is no body of a failed call."""
+    try:
+        return _failure_decoder.decode(body).reason
+    except (ValueError, RecursionError):
+        return None
 
 
 def _storable(text: str) -> str:

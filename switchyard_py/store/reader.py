@@ -69,6 +69,10 @@ class CompletionsPage:
         """Number of calls of the session by fate, after `begun`, their sum."""
         return self._view.accounting()
 
+    def failures(self) -> dict[str, str]:
+        """Why calls failed, by uuid."""
+        return dict(self._view.failures())
+
     @property
     def sealed(self) -> bool:
         """Whether a seal says what the session holds, so that no call can be added to it."""

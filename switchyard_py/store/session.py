@@ -5,10 +5,12 @@ begun = valid + invalid + undelivered + lost + failed + open + abandoned, from o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Literal
 
 from switchyard_py.store.catalogue import Call, Catalogue, Listing
+from switchyard_py.store.intent import failure_reason
 from switchyard_py.store.names import State
 from switchyard_py.store.records import Fault, FaultyRecord, Record, UnreadableRecord, placeholder
 from switchyard_py.store.uuids import iso_time, ticks_of_prefix
@@ -66,6 +68,13 @@ class SessionView:
         for call in self.calls:
             account[self._fate(call)] += 1
         return account
+
+    def failures(self) -> Iterator[tuple[str, str]]:
+        """The uuid of each failed call, and what its agent was told or why it was told nothing."""
+        for call in self.calls:
+            if call.state is State.FAILED:
+                with contextlib.suppress(UnreadableRecord):
+                    yield call.uuid, failure_reason(self._catalogue.read(call)) or "its file does not say why"
 
     def open_calls(self) -> int:
         """Calls that have not ended and whose writer lives."""

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from mixed_sessions import KINDS
 from rollout_records import call, envelope
+from stored_calls import intent
 
 from switchyard_py.cli.call_tree import print_session
 from switchyard_py.cli.terminal import Terminal, printable
 from switchyard_py.rollouts import build_lineage, read_session
+from switchyard_py.store import Writer
 
 
 def shown(invoke: Any, mixed: Path, session_id: str) -> str:
@@ -113,7 +115,7 @@ def test_agents_have_letters_where_there_are_several(invoke: Any, mixed: Path) -
 
 def test_a_session_without_records(invoke: Any, mixed: Path) -> None:
     text = shown(invoke, mixed, "failures-0")
-    assert "calls: 1 begun, 1 failed" in text
+    assert "calls: 1 begun, 1 failed\n    1 failed: upstream_error: Simulated failure with status 500.\n" in text
     assert "no records\n\n  no main chain: none of the agent's own turns was recorded with its tokens" in text
 
 
@@ -123,8 +125,8 @@ def test_json_is_the_lineage_that_the_proxy_answers(invoke: Any, mixed: Path, se
     answer = json.loads(line)
     assert answer["session_id"] == f"{kind}-0"
     from_proxy = invoke("sessions", "show", f"{kind}-0", "--url", served, "--json", SWITCHYARD_READER_KEY="reader-key")
-    # Which files are faulty only the directory tells.
-    assert json.loads(from_proxy.stdout) == answer | {"faults": []}
+    # Why calls failed and which files are faulty only the directory tells.
+    assert json.loads(from_proxy.stdout) == answer | {"failures": {}, "faults": []}
 
 
 def test_branches_of_branches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,6 +165,18 @@ def test_equal_answers_are_told_apart_from_one_that_the_agent_went_on_with(capsy
     after = call([user, reply, user, reply], [1, 2, 3], [4], [-1.0])
     print_session(build_lineage(read_session(envelope([*twice, after]))), Terminal(sys.stdout))
     assert "its prompt was sent again, and the agent went on with record 1" in capsys.readouterr().out
+
+
+def test_many_reasons_of_failed_calls_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    for number in range(20):
+        writer.fail(writer.begin(intent()), "upstream_error: busy" if number < 10 else f"\x1b[2J{number}", None)
+    writer.close()
+    print_session(build_lineage(read_session(tmp_path, "s")), Terminal(sys.stdout))
+    text = capsys.readouterr().out
+    assert "calls: 20 begun, 20 failed\n    10 failed: upstream_error: busy\n    1 failed: " in text
+    assert "    6 failed for other reasons\n" in text
+    assert "\x1b" not in text
 
 
 def test_a_thousand_calls_in_a_row_are_not_indented(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ def test_every_kind_of_session_gets_the_verdict_it_deserves(invoke: Any, mixed: 
         ("compaction", ["most likely cause: the agent replaced the history by a shorter one"]),
         ("tools", ["tools differ from those of the first record", "most likely cause: the agent changed the tools"]),
         ("invalid", ["R3 record 1 (", "it is not valid: no_generation_token_ids"]),
-        ("failures", ["E4: the session has no records", "its calls: 1 begun, 1 failed"]),
+        ("failures", ["E4: the session has no records", "its calls: 1 begun, 1 failed", "1 failed: upstream_error: "]),
         (
             "corrupt",
             [

@@ -134,7 +134,7 @@ async def test_the_lineage_tells_calls_chains_and_why_tokens_were_not_repeated(
     answer = await get(running, "lineage")
     assert list(answer) == [
         "schema_version", "session_id", "parent_session_id", "accounting", "missing",
-        "calls", "attempts", "diagnoses", "chains", "main", "faults",
+        "calls", "attempts", "diagnoses", "chains", "main", "failures", "faults",
     ]  # fmt: skip
     assert [call["parent"] for call in answer["calls"]] == [None, None]
     (diagnosis,) = answer["diagnoses"]

@@ -30,6 +30,19 @@ def test_every_call_is_in_the_account_once(writer: Writer, reader: SessionReader
     assert (summary.calls, reader.open_calls("s")) == (7, 1)
 
 
+def test_failed_calls_tell_why(writer: Writer, reader: SessionReader, tmp_path: Path) -> None:
+    told, partial, damaged = (writer.begin(intent()) for _ in range(3))
+    writer.fail(told, "upstream_timeout: no first byte", None)
+    writer.fail(partial, "agent_gone \ud800", b'{"messages":[1]}')
+    writer.fail(damaged, "why", None)
+    (tmp_path / "sessions" / "s" / f"{damaged.uuid}.failed").write_bytes(b"{")
+    assert page(reader).failures() == {
+        told.uuid: "upstream_timeout: no first byte",
+        partial.uuid: "agent_gone ?",
+        damaged.uuid: "its file does not say why",
+    }
+
+
 def test_a_lost_call_is_an_invalid_record(writer: Writer, reader: SessionReader) -> None:
     call = writer.begin(intent(parent_session_id="p"))
     writer.lose(call)
