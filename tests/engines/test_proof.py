@@ -103,6 +103,7 @@ CHANGES: list[tuple[str, Change, list[str]]] = [
     ("no log-probs", first(logprobs=None), ["no_generation_log_probs"]),
     ("log-prob is null", log_probs(-0.5, None), ["generation_log_probs_malformed"]),
     ("log-prob is a bool", log_probs(-0.5, True), ["generation_log_probs_malformed"]),
+    ("log-prob is beyond a double", log_probs(-0.5, -(10**400)), ["generation_log_probs_malformed"]),
     ("log-prob is a text", log_probs(-0.5, "-1"), ["generation_log_probs_malformed"]),
     ("log-prob entry is a number", first(logprobs={"content": [-0.5, -1]}), ["generation_log_probs_malformed"]),
     ("fewer log-probs than ids", log_probs(-0.5), ["log_probs_differ_from_ids"]),

@@ -7,7 +7,7 @@ Tokens without visible text get a chunk with an empty delta only because ids or 
 `include_usage` the `system_fingerprint` stands on the usage chunk, without it on every finish chunk.
 """
 
-import math
+import sys
 from dataclasses import dataclass, field
 
 import msgspec
@@ -326,8 +326,9 @@ def _log_probs(value: Slice) -> list[float | None] | None:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # JSON has integers beyond a double, which `math.isfinite` fails on.
+        return value if abs(value) <= sys.float_info.max else None
     return None
 
 
