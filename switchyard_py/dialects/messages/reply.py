@@ -24,8 +24,9 @@ the engine gets all thinking the agent sends back."""
 _STOP_REASONS = {
     "length": "max_tokens",
     "content_filter": "refusal",
-    # The engine was told to stop: the answer is cut short, and this is the word for that.
+    # The engine was told to stop, or broke off: the answer is cut short, and this is the word for that.
     "abort": "max_tokens",
+    "error": "max_tokens",
 }
 
 

@@ -46,8 +46,9 @@ _REPEATED: dict[str, Slice | None] = {
 _CUT_SHORT = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
-    # The engine was told to stop; OpenAI has no word of its own for that.
+    # The engine was told to stop, or broke off; OpenAI has no word of its own for that.
     "abort": "max_output_tokens",
+    "error": "max_output_tokens",
 }
 
 

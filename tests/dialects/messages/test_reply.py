@@ -83,6 +83,7 @@ def test_recorded_replies_are_readable(name: str) -> None:
         ("tool_calls", None, [], ("end_turn", None)),
         ("length", None, ["{}"], ("max_tokens", None)),
         ("abort", None, [], ("max_tokens", None)),
+        ("error", None, [], ("max_tokens", None)),
         ("content_filter", None, [], ("refusal", None)),
         ("unheard_of", None, [], ("end_turn", None)),
     ],

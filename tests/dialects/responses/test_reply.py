@@ -132,6 +132,7 @@ def test_recorded_replies_are_readable(name: str) -> None:
         ("unheard_of", "completed", None),
         ("length", "incomplete", "max_output_tokens"),
         ("abort", "incomplete", "max_output_tokens"),
+        ("error", "incomplete", "max_output_tokens"),
         ("content_filter", "incomplete", "content_filter"),
     ],
 )
