@@ -115,12 +115,12 @@ class Exchange:
         self.broken = True
         self._connection.half_close()
 
-    async def finish(self) -> None:
+    def finish(self) -> None:
         """Called when the script returned: end the body, and the connection where it cannot be used again."""
         if self.broken:
             return
         if self._chunked:
-            await self.raw(b"0\r\n\r\n")
+            self._connection.put(b"0\r\n\r\n")
         elif self._owed != 0:
             self._connection.close()
 
@@ -275,7 +275,7 @@ class ScriptedEngine:
 
 async def _run(script: Script, exchange: Exchange) -> None:
     await script(exchange)
-    await exchange.finish()
+    exchange.finish()
 
 
 class _ServerConnection(asyncio.Protocol):
@@ -318,8 +318,11 @@ class _ServerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    async def write(self, data: bytes) -> None:
+    def put(self, data: bytes) -> None:
         self._transport.write(data)
+
+    async def write(self, data: bytes) -> None:
+        self.put(data)
         if self._transport.is_closing():
             await asyncio.sleep(0)  # else a script that goes on sending never lets its end be told
         await self._writable.wait()
