@@ -191,12 +191,16 @@ class Calls(RuleBasedStateMachine):
     def deliver_to_a_retry(self, modelled: Modelled, leaves: bool) -> None:
         if modelled.owner not in self.ledgers or modelled.forgotten:
             return
-        closed = self.sessions[modelled.intent.session_id].closed
+        session = self.sessions[modelled.intent.session_id]
+        closed = session.closed
         missed = modelled.fate == "undelivered"
         try:
             delivered = self.runner.run(modelled.call.deliver())
         except StoreUnavailable:
-            assert modelled.pending or modelled.sealed or (missed and self.trouble in ("read-only", "no renames"))
+            # What is deleted cannot be renamed, so that the mark needs space.
+            homeless = session.deleted and self.trouble == "full"
+            refused = missed and self.trouble in ("read-only", "no renames")
+            assert modelled.pending or modelled.sealed or homeless or refused
             return
         except SessionClosed:
             assert closed
