@@ -3,6 +3,8 @@
 Harnesses run a tool the moment its call is complete, seconds before the stream ends. So the newest fragment of a call's
 arguments is kept back by one, and everything waits from the fragment on that would complete them, or behind which
 something else follows. The end of the reply waits as well: the first finish chunk and what comes after it.
+
+The other dialects keep back blocks instead (`dialects.blocks`); the proxy lets either go once the record is committed.
 """
 
 from switchyard_py.engines.vllm import Chunk

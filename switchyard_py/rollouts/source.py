@@ -193,11 +193,10 @@ class _Stored(Session):
                 raise SourceError(f"there is no session {self.session_id!r} in {self._reader.directory}")
             try:
                 yield from page.values()
+                self.accounting = page.accounting()
+                self.failures = page.failures()
             finally:
                 self.faults = page.faults
-            self.accounting = page.accounting()
-            self.failures = page.failures()
-            self.faults = page.faults
         except (OSError, ValueError) as error:
             raise SourceError(
                 f"the session {self.session_id!r} in {self._reader.directory} cannot be read: {error}"

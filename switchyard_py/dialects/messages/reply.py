@@ -73,8 +73,7 @@ def stop_reason(finish_reason: object, stopped_by: object, arguments: Sequence[S
     """
     if isinstance(finish_reason, str) and finish_reason in _STOP_REASONS:
         return _STOP_REASONS[finish_reason], None
-    is_cut = bool(arguments) and _object(arguments[-1]) is None
-    if isinstance(stopped_by, str) and (finish_reason == "stop" or is_cut):
+    if isinstance(stopped_by, str) and (finish_reason == "stop" or (arguments and _object(arguments[-1]) is None)):
         return "stop_sequence", stopped_by
     return ("tool_use" if arguments else "end_turn"), None
 

@@ -7,6 +7,7 @@ import anthropic
 import pytest
 from anthropic_events import read_message
 from messages_calls import MESSAGE_ID, buffered, engine_reply
+from odd_replies import NO_MESSAGES, SPELLED, reply_of
 from scripted_engine import ScriptedEngine, Turn, json_reply
 from wire_recordings import recordings
 
@@ -148,25 +149,15 @@ def test_input_with_a_lone_surrogate_stays_json() -> None:
 
 
 def test_text_keeps_the_engine_s_spelling() -> None:
-    body = b'{"model":"m\\u00e9","choices":[{"message":{"content":"\\u00e9\\ud800\\/"},"finish_reason":"stop"}]}'
-    reply = messages_reply(body, MESSAGE_ID)
+    reply = messages_reply(SPELLED, MESSAGE_ID)
     assert b'"text":"\\u00e9\\ud800\\/"' in reply
     assert b'"model":"m\\u00e9"' in reply
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"5",
-        b'{"tool_calls":5}',
-        b'{"tool_calls":[{"function":[]}]}',
-        b'{"tool_calls":[{"function":{"name":"f","arguments":{}}}]}',
-        b'{"content":[{"type":"text","text":"x"}]}',
-    ],
-)
+@pytest.mark.parametrize("message", NO_MESSAGES)
 def test_a_message_that_is_none_is_the_engine_s_fault(message: bytes) -> None:
     with pytest.raises(EngineFault, match="the engine's message cannot be read"):
-        messages_reply(b'{"choices":[{"message":%b,"finish_reason":"stop"}]}' % message, MESSAGE_ID)
+        messages_reply(reply_of(message), MESSAGE_ID)
 
 
 async def test_the_official_client_reads_a_reply(engine: ScriptedEngine) -> None:

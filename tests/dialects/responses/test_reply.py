@@ -5,6 +5,7 @@ from typing import Any
 
 import openai
 import pytest
+from odd_replies import NO_MESSAGES, SPELLED, reply_of
 from openai_responses import read_response
 from responses_calls import CALL_HEX, CALL_ID, Call
 from scripted_engine import ScriptedEngine, Turn, json_reply
@@ -194,25 +195,15 @@ def test_reasoning_under_both_names_is_told_once() -> None:
 
 
 def test_text_keeps_the_engine_s_spelling() -> None:
-    body = b'{"model":"m\\u00e9","choices":[{"message":{"content":"\\u00e9\\ud800\\/"},"finish_reason":"stop"}]}'
-    reply = Call().inquiry.reply(body, CALL_ID)
+    reply = Call().inquiry.reply(SPELLED, CALL_ID)
     assert b'"text":"\\u00e9\\ud800\\/"' in reply
     assert b'"model":"m\\u00e9"' in reply
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"5",
-        b'{"tool_calls":5}',
-        b'{"tool_calls":[{"function":[]}]}',
-        b'{"tool_calls":[{"function":{"name":"f","arguments":{}}}]}',
-        b'{"content":[{"type":"text","text":"x"}]}',
-    ],
-)
+@pytest.mark.parametrize("message", NO_MESSAGES)
 def test_a_message_that_is_none_is_the_engine_s_fault(message: bytes) -> None:
     with pytest.raises(EngineFault, match="the engine's message cannot be read"):
-        Call().inquiry.reply(b'{"choices":[{"message":%b,"finish_reason":"stop"}]}' % message, CALL_ID)
+        Call().inquiry.reply(reply_of(message), CALL_ID)
 
 
 async def test_the_official_client_reads_a_reply(engine: ScriptedEngine) -> None:
